@@ -1,0 +1,33 @@
+# One test program a file: *_test.c and *_prop.c beside what they test, and tests/**/*_test.c.
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
+
+file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
+if(support_sources)
+  add_library(test_support STATIC ${support_sources})
+  mmla_target_flags(test_support)
+  target_include_directories(test_support PUBLIC src include tests ${PROJECT_SOURCE_DIR})
+  target_link_libraries(test_support PUBLIC PkgConfig::cmocka megamla_static)
+endif()
+
+file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS src/*_test.c src/*_prop.c tests/*_test.c
+     app/*_test.c model/*_test.c)
+foreach(source ${test_sources})
+  get_filename_component(name ${source} NAME_WE)
+  if(source MATCHES "/(app|model)/" AND NOT MMLA_APP)
+    continue()
+  endif()
+  add_executable(${name} ${source})
+  mmla_target_flags(${name})
+  target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
+  target_include_directories(${name} PRIVATE src include tests ${PROJECT_SOURCE_DIR})
+  # Internal functions are hidden in the shared library, so tests link the static one.
+  target_link_libraries(${name} PRIVATE megamla_static PkgConfig::cmocka m)
+  if(TARGET test_support)
+    target_link_libraries(${name} PRIVATE test_support)
+  endif()
+  if(TARGET megamla_app)
+    target_link_libraries(${name} PRIVATE megamla_app)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+endforeach()

@@ -1,0 +1,140 @@
+/* kv.h - writing records into a paged cache, and reading them back as bf16 rows.
+ *
+ * mmla_kv_insert takes the rows a projection produced, [normalises,] rotates and quantises them,
+ * and stores each at its slot. mmla_kv_gather is the other direction: rows of whole requests into a
+ * bf16 workspace, for prefill.
+ */
+#ifndef MEGAMLA_KV_H
+#define MEGAMLA_KV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <megamla/context.h>
+#include <megamla/layout.h>
+#include <megamla/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where the floor of a ue8m0 group scale is applied (two public writers differ; readers do not
+ * care). Formats whose scales are not ue8m0 per group of e4m3 codes ignore it. */
+typedef enum mmla_scale_floor {
+    MMLA_SCALE_FLOOR_AMAX = 0, /* max(amax, 1e-4) / 448: smallest byte 105 */
+    MMLA_SCALE_FLOOR_SCALE = 1 /* max(amax / 448, 1e-4): smallest byte 114 */
+} mmla_scale_floor;
+
+typedef struct mmla_kv_insert_desc {
+    mmla_cache_desc cache; /* any format; D = mmla_kv_dims(format) */
+    int64_t max_tokens;    /* the most rows of one call, 0 .. 2^31 - 1 */
+    int64_t row_stride;    /* elements between rows, multiple of 8, at least D; 0: D */
+    int32_t ratio;         /* rows are rotated at floor(position / ratio) * ratio; 1 or 2; 0: 1 */
+    mmla_scale_floor scale_floor;
+    int32_t norm;   /* not 0: RMSNorm with norm_weight before the rotation, rounded to bf16 */
+    float norm_eps; /* > 0 and finite with norm; 1e-20 in the model; else ignored */
+    int64_t rope_positions;     /* P: rows of cos_sin, at least 1 */
+    const char *implementation; /* NULL: the best one */
+} mmla_kv_insert_desc;
+
+typedef struct mmla_kv_insert_args {
+    int64_t n_rows;           /* T: 0 .. max_tokens */
+    int64_t n_slots;          /* T': 0 .. T; rows at and past it are padding and are skipped */
+    const uint16_t *rows;     /* [T, D] bf16, 16-byte aligned */
+    const int64_t *positions; /* [T], the token's own position */
+    const int64_t *slots;     /* [T'], negative: write nothing */
+    const float *cos_sin;     /* [P, 64] */
+    const float *norm_weight; /* [D], with norm */
+    void *cache;              /* n_pages * page_stride_bytes, 16-byte aligned */
+    int32_t *n_faults;        /* may be NULL: the number of refused rows is added to it */
+    mmla_error *error;        /* may be NULL, host memory */
+} mmla_kv_insert_args;
+
+typedef struct mmla_kv_insert_plan mmla_kv_insert_plan;
+
+MMLA_API mmla_status mmla_kv_insert_plan_create(mmla_context *ctx,
+                                                const mmla_kv_insert_desc *desc,
+                                                mmla_kv_insert_plan **plan,
+                                                mmla_error *err);
+MMLA_API void mmla_kv_insert_plan_destroy(mmla_kv_insert_plan *plan);
+MMLA_API size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan); /* 0 on the CPU */
+MMLA_API const char *mmla_kv_insert_plan_implementation(const mmla_kv_insert_plan *plan);
+
+/* mmla_kv_insert_run - store rows.
+ *
+ * For every t < T' with slots[t] >= 0:
+ *
+ *     x      = rows[t]                                      or bf16(rmsnorm(rows[t]) * norm_weight)
+ *     x'     = rotate(x, floor(positions[t] / ratio) * ratio), the last 64 dims, rounded to bf16
+ *     record(slots[t]) = quantise(x')
+ *
+ * memory   only the addressed records' bytes change; the V4 pad byte is written 0
+ * threads  any number of calls at once, on different slots
+ * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
+ *          MMLA_E_INDEX: a slot at or past the capacity, or a position outside cos_sin (negative
+ *          included) of a row that was to be written; that row writes nothing, all others are
+ * written edges    T' = 0 touches nothing. A slot named twice holds the later row. A NaN keeps its
+ * group NaN: code 0x7F (e4m3), or scale 0x7F and codes 0 for the whole group of 16 (e2m1). source
+ * docs/format.md, docs/numerics.md; definition: src/ops/kv_insert/kv_insert_ref.c since    0.1
+ */
+MMLA_API mmla_status mmla_kv_insert_run(const mmla_kv_insert_plan *plan,
+                                        const mmla_kv_insert_args *args,
+                                        void *workspace,
+                                        void *stream);
+
+typedef struct mmla_kv_gather_desc {
+    mmla_cache_desc cache; /* V4, V41_FP8 or V41_FP4 */
+    int64_t max_requests;  /* 0 .. 2^31 - 1 */
+    int32_t table_width;   /* B: block-table entries a request, at least 1 */
+    int64_t table_stride;  /* elements, at least B; 0: B */
+    int64_t rows;          /* M: workspace rows a request, at least 1 */
+    int64_t offset;        /* first workspace row written of each request, 0 .. M; default 0 */
+    int64_t row_stride; /* elements between workspace rows, multiple of 8, at least 512; 0: 512 */
+    const char *implementation;
+} mmla_kv_gather_desc;
+
+typedef struct mmla_kv_gather_args {
+    int64_t n_requests;         /* R */
+    const int32_t *block_table; /* [R, B], page numbers */
+    const int32_t *seq_lens;    /* [R] records the request has; negative counts as 0 */
+    const int32_t *gather_lens; /* [R], may be NULL: seq_lens; clamped to 0 .. seq_lens[r] */
+    const void *cache;
+    uint16_t *out;     /* [R * M, 512] bf16, 16-byte aligned */
+    int32_t *n_faults; /* may be NULL: requests whose rows did not fit are added */
+    mmla_error *error;
+} mmla_kv_gather_args;
+
+typedef struct mmla_kv_gather_plan mmla_kv_gather_plan;
+
+MMLA_API mmla_status mmla_kv_gather_plan_create(mmla_context *ctx,
+                                                const mmla_kv_gather_desc *desc,
+                                                mmla_kv_gather_plan **plan,
+                                                mmla_error *err);
+MMLA_API void mmla_kv_gather_plan_destroy(mmla_kv_gather_plan *plan);
+MMLA_API size_t mmla_kv_gather_workspace_bytes(const mmla_kv_gather_plan *plan); /* 0 on the CPU */
+MMLA_API const char *mmla_kv_gather_plan_implementation(const mmla_kv_gather_plan *plan);
+
+/* mmla_kv_gather_run - dequantise the last gather_lens[r] records of every request.
+ *
+ *     for r < R, i < g = gather_lens[r]:
+ *         p = seq_lens[r] - g + i
+ *         out[r * M + offset + i] = bf16(record(block_table[r][p / page_tokens], p mod
+ * page_tokens))
+ *
+ * memory   rows outside these are not touched
+ * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
+ *          MMLA_E_INDEX: offset + g > M for some request; its first M - offset rows are written,
+ * the rest is not, and all other requests are complete edges    a position past the block table, or
+ * a page outside the cache, gives a row of +0 source   docs/format.md; definition:
+ * src/ops/kv_gather/kv_gather_ref.c since    0.1
+ */
+MMLA_API mmla_status mmla_kv_gather_run(const mmla_kv_gather_plan *plan,
+                                        const mmla_kv_gather_args *args,
+                                        void *workspace,
+                                        void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

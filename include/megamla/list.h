@@ -1,0 +1,173 @@
+/* list.h - index builders: which slots a token attends to, and where its records go.
+ *
+ * Seven small operations share one description, one plan and one run; `kind` says which is meant
+ * and the table below which fields it reads. A plan depends on shapes only. Every builder writes
+ * every entry of every row it owns on every call: valid entries first, then -1, and length 0 with
+ * an all -1 row for tokens whose `valid` byte is 0 (padding of a captured graph).
+ *
+ *  kind              reads (args)                                          writes
+ *  WINDOW            query_start seq_lens block_table [valid]              list lens
+ *  DRAFT             query_start seq_lens block_table [valid]              list lens
+ *  COMPRESSED        topk request block_table [valid]                      list lens
+ *  COMBINED          topk query_start seq_lens gather_lens [valid]         list lens
+ *                    [left right]
+ *  COMPRESSED_SLOTS  positions slots request block_table                   out_slots
+ *  RING_SLOTS        positions slots request ring_blocks                   out_slots
+ *  IMAGE_SPANS       query_start seq_lens span_start spans                 out_left out_right
+ */
+#ifndef MEGAMLA_LIST_H
+#define MEGAMLA_LIST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <megamla/context.h>
+#include <megamla/layout.h>
+#include <megamla/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mmla_list_kind {
+    MMLA_LIST_WINDOW = 0,
+    MMLA_LIST_DRAFT = 1,
+    MMLA_LIST_COMPRESSED = 2,
+    MMLA_LIST_COMBINED = 3,
+    MMLA_LIST_COMPRESSED_SLOTS = 4,
+    MMLA_LIST_RING_SLOTS = 5,
+    MMLA_LIST_IMAGE_SPANS = 6
+} mmla_list_kind;
+
+typedef struct mmla_list_desc {
+    mmla_list_kind kind;
+    int64_t max_tokens;   /* 0 .. 2^31 - 1 */
+    int64_t max_requests; /* 0 .. 2^31 - 1 */
+    int32_t window;       /* WINDOW, DRAFT, COMBINED: W, 1 .. 65536; 128 in the model, counting self
+                             (DRAFT: W prefix tokens beside the block) */
+    int32_t page_tokens;  /* all with a block_table: records a page, 1 .. 65536. RING_SLOTS: rows of
+                             a ring, a power of two */
+    int64_t n_pages;      /* all with a block_table: pages of the cache; an entry of block_table
+                             outside 0 .. n_pages-1 gives -1. RING_SLOTS: rings, block 0 is null */
+    int32_t
+        table_width; /* B: block-table entries a request, at least 1; a place past it gives -1 */
+    int64_t table_stride; /* elements, at least B; 0: B */
+    int32_t width;        /* of list: WINDOW at least window, DRAFT at least window, COMPRESSED at
+                             least topk_width, COMBINED at least topk + window + image_tokens */
+    int64_t list_stride;  /* elements, at least width; 0: width */
+    int32_t topk_width;   /* COMPRESSED, COMBINED: columns of topk; COMBINED may have 0 (ratio 0) */
+    int64_t topk_stride;  /* elements, at least topk_width; 0: topk_width */
+    int32_t ratio;        /* COMBINED 0, 1, 2 (0: no compressed part); COMPRESSED_SLOTS 1, 2 */
+    int32_t topk;         /* COMBINED: the most compressed entries a token takes, 0 .. topk_width */
+    int64_t request_rows; /* COMBINED: M, workspace rows a request */
+    int64_t window_offset; /* COMBINED: N, first window row of a request, 0 .. M */
+    int32_t image_tokens;  /* COMBINED, IMAGE_SPANS: I, most tokens of an image; 0: causal only */
+} mmla_list_desc;
+
+typedef struct mmla_list_args {
+    int64_t n_tokens;   /* T: 0 .. max_tokens */
+    int64_t n_requests; /* R: 0 .. max_requests */
+    const int32_t
+        *query_start;        /* [R + 1], first token of each request; rises; [0] is 0, [R] <= T */
+    const int32_t *seq_lens; /* [R], prefix + query */
+    const int32_t *gather_lens; /* [R], window rows gathered for the request */
+    const int32_t *block_table; /* [R, B], page numbers */
+    const int32_t *ring_blocks; /* [R], ring of the request; 0: none */
+    const int32_t *request; /* [T], request of each token; outside 0 .. R-1 gives an invalid row */
+    const int32_t *topk;    /* [T, topk_width] compressed positions; negative: none */
+    const int64_t *positions;  /* [T]; negative gives -1 */
+    const int64_t *slots;      /* [T], the token's window slot; negative: padding, gives -1 */
+    const uint8_t *valid;      /* [T], may be NULL: all valid */
+    const int32_t *left;       /* [T], with image_tokens > 0: tokens of the image before this one */
+    const int32_t *right;      /* [T], likewise after it */
+    const int32_t *span_start; /* [R + 1], first span of each request; rises; [0] is 0 */
+    const int32_t *spans;      /* [span_start[R], 2], first and last position, inclusive */
+    int32_t *list;             /* [T, width] */
+    int32_t *lens;             /* [T] */
+    int64_t *out_slots;        /* [T] */
+    int32_t *out_left;         /* [T] */
+    int32_t *out_right;        /* [T] */
+    mmla_error *error;         /* may be NULL, host memory */
+} mmla_list_args;
+
+typedef struct mmla_list_plan mmla_list_plan;
+
+MMLA_API mmla_status mmla_list_plan_create(mmla_context *ctx,
+                                           const mmla_list_desc *desc,
+                                           mmla_list_plan **plan,
+                                           mmla_error *err);
+MMLA_API void mmla_list_plan_destroy(mmla_list_plan *plan);
+MMLA_API size_t mmla_list_workspace_bytes(const mmla_list_plan *plan); /* 0 on the CPU */
+
+/* mmla_list_run - build one list.
+ *
+ * For token t of request q:  pos = seq_lens[q] - len_q + (t - query_start[q]); slot(p) means
+ * block_table[q][p / page_tokens] * page_tokens + p mod page_tokens.
+ *
+ * WINDOW            start = max(pos - (window - 1), 0);  list[k] = slot(start + k), k <= pos -
+ * start (oldest first, self last);  lens = pos - start + 1 DRAFT             every token of a
+ * request sees the same keys, the whole block included: start = max(seq_len - len_q - window, 0);
+ * list[k] = slot(start + k), k < seq_len - start (at most width);  lens = that count COMPRESSED
+ * slot(topk[t][k]) of every topk >= 0 that names a page of the cache, in order and closed up (a
+ * hole in topk leaves none in list);  lens = their count COMBINED          rows of the gathered
+ * workspace of request q, base = q * M: first base + topk[t][k], k < min((pos + 1) / ratio, topk),
+ * of the entries in 0 .. N-1, closed up; then base + N + (start + k) - (seq_len - gather_len) for
+ * the window start .. end, of the rows that were gathered (and lie below M);  lens = their count.
+ * end = min(pos + right, seq_len - 1), start = max(pos - (window-1) - max(left - (window-1), 0), 0)
+ * COMPRESSED_SLOTS  ratio divides pos + 1 and slots[t] >= 0: slot(pos / ratio), else -1
+ * RING_SLOTS        slots[t] >= 0 and the request has a ring: ring * rows + pos mod rows, else -1
+ * IMAGE_SPANS       pos inside a span [a, z] of its request: left = min(pos - a, I - 1),
+ *                   right = min(z - pos, I), else 0 and 0
+ *
+ * Tokens at and past query_start[R] are padding and get invalid rows.
+ *
+ * memory   outputs are written whole, rows 0 .. T-1, and nothing else
+ * errors   MMLA_E_NULL, MMLA_E_SHAPE: nothing written
+ *          MMLA_E_INDEX (CPU): query_start or span_start does not rise from 0, or ends past T:
+ *          nothing written
+ * source   docs/format.md; definition: src/ops/lists/
+ * since    0.1
+ */
+MMLA_API mmla_status mmla_list_run(const mmla_list_plan *plan,
+                                   const mmla_list_args *args,
+                                   void *workspace,
+                                   void *stream);
+
+/* A run of prefill requests that share one gathered workspace. */
+typedef struct mmla_prefill_chunk {
+    int64_t first, last; /* requests first .. last-1 */
+    int64_t n;           /* N: compressed rows of every request */
+    int64_t m;           /* M: rows of every request */
+} mmla_prefill_chunk;
+
+typedef struct mmla_prefill_desc {
+    int32_t window;           /* W, at least 1 */
+    int32_t ratio;            /* 0, 1 or 2 */
+    int64_t max_model_tokens; /* longest sequence served */
+    int64_t max_batch_tokens; /* most query tokens of a step */
+} mmla_prefill_desc;
+
+/* mmla_prefill_chunk_next - the next chunk of requests, in order, host memory only.
+ *
+ * A request gathers len + min(seq_len - len, window - 1) window rows; N is the most compressed
+ * records of a request of the chunk, M = N + the most gathered rows. The chunk grows while
+ * count * M <= 4 * (ceil(max_model_tokens / ratio) + window + max_batch_tokens) (the first term 0
+ * for ratio 0); it holds at least one request.
+ *
+ * shapes   query_lens, seq_lens [n_requests]; first: where to start
+ * errors   MMLA_E_VALUE, MMLA_E_NULL; MMLA_E_INDEX when first is not in 0 .. n_requests-1 or a
+ * length is negative or a query longer than its sequence since    0.1
+ */
+MMLA_API mmla_status mmla_prefill_chunk_next(const mmla_prefill_desc *desc,
+                                             const int32_t *query_lens,
+                                             const int32_t *seq_lens,
+                                             int64_t n_requests,
+                                             int64_t first,
+                                             mmla_prefill_chunk *chunk,
+                                             mmla_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

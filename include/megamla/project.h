@@ -1,0 +1,82 @@
+/* project.h - wo_a, the grouped output projection that consumes the fused call's result.
+ *
+ * z[t][g] = x[t][g] . weight[g]^T with e4m3 codes and ue8m0 scales per 32 on both sides. The fused
+ * call's out and out_scale (MMLA_OUT_FP8_PERMUTED) are x and x_scale as they are, when the weight's
+ * columns were permuted (weights.h).
+ */
+#ifndef MEGAMLA_PROJECT_H
+#define MEGAMLA_PROJECT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <megamla/context.h>
+#include <megamla/layout.h>
+#include <megamla/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How x_scale lies in memory; logically byte k of word w of (t, g) is the scale of dims
+ * 32 * (4 w + k) .. + 31. */
+typedef enum mmla_scale_layout {
+    MMLA_SCALE_PACKED = 0, /* int32 words, token stride 1: what the fused call writes */
+    MMLA_SCALE_BYTES = 1   /* uint8 [T, G, 128], contiguous */
+} mmla_scale_layout;
+
+typedef struct mmla_project_desc {
+    int32_t n_groups;   /* G: 1 .. 16 */
+    int64_t max_tokens; /* 0 .. 2^31 - 1 */
+    int32_t rank;       /* rows of weight a group: a multiple of 8, 8 .. 65536; 0: 1024 */
+    mmla_scale_layout x_scale_layout;
+    int64_t x_scale_word_stride;  /* PACKED: as out_scale_word_stride of attend.h */
+    int64_t x_scale_group_stride; /* PACKED: as out_scale_group_stride */
+    const char *implementation;   /* NULL: the best one */
+} mmla_project_desc;
+
+typedef struct mmla_project_args {
+    int64_t n_tokens;            /* T */
+    const uint8_t *x;            /* e4m3 [T, G, 4096], 16-byte aligned */
+    const void *x_scale;         /* see mmla_scale_layout */
+    const uint8_t *weight;       /* e4m3 [G, rank, 4096], 16-byte aligned */
+    const uint8_t *weight_scale; /* ue8m0 [G, rank, 128] */
+    uint16_t *z;                 /* bf16 [T, G, rank] */
+    mmla_error *error;           /* may be NULL */
+} mmla_project_args;
+
+typedef struct mmla_project_plan mmla_project_plan;
+
+MMLA_API mmla_status mmla_project_plan_create(mmla_context *ctx,
+                                              const mmla_project_desc *desc,
+                                              mmla_project_plan **plan,
+                                              mmla_error *err);
+MMLA_API void mmla_project_plan_destroy(mmla_project_plan *plan);
+
+/* mmla_project_workspace_bytes - at most 1 MiB for each thread of the context on the CPU. */
+MMLA_API size_t mmla_project_workspace_bytes(const mmla_project_plan *plan);
+MMLA_API const char *mmla_project_plan_implementation(const mmla_project_plan *plan);
+
+/* mmla_project_run
+ *
+ *     z[t][g][n] = bf16( sum over k of x[t][g][k] * 2^(sx - 127) * weight[g][n][k] * 2^(sw - 127) )
+ *
+ * with sx, sw the scale bytes of k's group of 32; sums in fp32. A scale byte of 255 or a code 0x7F
+ * is NaN and reaches the z it belongs to.
+ *
+ * memory   no alignment of z beyond 2; workspace 64-byte aligned
+ * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
+ * edges    T = 0 touches nothing
+ * source   definition: src/ops/project/project_ref.c
+ * since    0.1
+ */
+MMLA_API mmla_status mmla_project_run(const mmla_project_plan *plan,
+                                      const mmla_project_args *args,
+                                      void *workspace,
+                                      void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,97 @@
+/* kv_gather_plan.c - check, choose, run. */
+#include "base/check.h"
+#include "base/checked.h"
+#include "base/context.h"
+#include "base/error.h"
+#include "ops/kv_gather/kv_gather.h"
+
+struct mmla_kv_gather_plan {
+    const mmla_context *ctx;
+    const mmla_kv_gather_impl *impl;
+    mmla_kv_gather_problem problem;
+};
+
+/* Fills p from a description, or says what is wrong with it. */
+static mmla_status
+resolve(const mmla_kv_gather_desc *desc, mmla_kv_gather_problem *p, mmla_error *err) {
+    p->desc = *desc;
+    MMLA_RETURN_IF_FAILED(mmla_kv_view_init(&desc->cache, "cache", &p->cache, err));
+    if (mmla_kv_dims(desc->cache.format) != MMLA_LATENT_DIM) {
+        return mmla_error_set(err, MMLA_E_FORMAT, "cache.format",
+                              "is %s, must be v4, v41_fp8 or v41_fp4",
+                              mmla_kv_format_name(desc->cache.format));
+    }
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "max_requests", desc->max_requests, 0, INT32_MAX));
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "table_width", desc->table_width, 1, INT32_MAX));
+    MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "table_stride", desc->table_stride,
+                                            desc->table_width, 1, &p->desc.table_stride));
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "rows", desc->rows, 1, INT32_MAX));
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "offset", desc->offset, 0, desc->rows));
+    return mmla_check_stride(err, "row_stride", desc->row_stride, MMLA_LATENT_DIM, 8,
+                             &p->desc.row_stride);
+}
+
+mmla_status mmla_kv_gather_plan_create(mmla_context *ctx,
+                                       const mmla_kv_gather_desc *desc,
+                                       mmla_kv_gather_plan **plan,
+                                       mmla_error *err) {
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
+    *plan = NULL;
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
+
+    mmla_kv_gather_problem problem = {.n_threads = ctx->n_threads};
+    MMLA_RETURN_IF_FAILED(resolve(desc, &problem, err));
+    size_t n;
+    const mmla_impl *const *list = mmla_kv_gather_list(&n);
+    const mmla_impl *impl = mmla_impl_pick(ctx, list, n, &problem, desc->implementation, err);
+    if (impl == NULL) {
+        return MMLA_E_NO_IMPLEMENTATION;
+    }
+    mmla_kv_gather_plan *p = mmla_context_alloc(ctx, sizeof *p);
+    if (p == NULL) {
+        return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", sizeof *p);
+    }
+    *p = (mmla_kv_gather_plan){ctx, (const mmla_kv_gather_impl *)impl, problem};
+    *plan = p;
+    return MMLA_OK;
+}
+
+void mmla_kv_gather_plan_destroy(mmla_kv_gather_plan *plan) {
+    if (plan != NULL) {
+        mmla_context_free(plan->ctx, plan);
+    }
+}
+
+size_t mmla_kv_gather_workspace_bytes(const mmla_kv_gather_plan *plan) {
+    (void)plan;
+    return 0;
+}
+
+const char *mmla_kv_gather_plan_implementation(const mmla_kv_gather_plan *plan) {
+    return plan->impl->base.name;
+}
+
+mmla_status mmla_kv_gather_run(const mmla_kv_gather_plan *plan,
+                               const mmla_kv_gather_args *args,
+                               void *workspace,
+                               void *stream) {
+    (void)workspace;
+    if (plan == NULL || args == NULL) {
+        return MMLA_E_NULL;
+    }
+    mmla_error *err = args->error;
+    const mmla_kv_gather_problem *p = &plan->problem;
+    MMLA_RETURN_IF_FAILED(
+        mmla_check_range(err, "n_requests", args->n_requests, 0, p->desc.max_requests));
+    if (args->n_requests == 0) {
+        return MMLA_OK;
+    }
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "block_table", args->block_table, 4));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "seq_lens", args->seq_lens, 4));
+    MMLA_RETURN_IF_FAILED(mmla_check_optional(err, "gather_lens", args->gather_lens, 4));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "cache", args->cache, MMLA_KV_BASE_ALIGNMENT));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "out", args->out, 16));
+    MMLA_RETURN_IF_FAILED(mmla_check_optional(err, "n_faults", args->n_faults, 4));
+    return plan->impl->run(p, args, stream);
+}

@@ -1,0 +1,36 @@
+/* impl.h - one implementation of one operation, as lists, choice and queries see it.
+ *
+ * Each operation has a list of structs that begin with an mmla_impl, in the order of preference,
+ * made from its *_variants.inc. An implementation outside its list cannot be reached.
+ */
+#ifndef MMLA_BASE_IMPL_H
+#define MMLA_BASE_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <megamla/context.h>
+
+typedef struct mmla_impl {
+    const char *op;
+    const char *name;
+    mmla_device_kind device;
+    uint32_t cpu_features;              /* all of these are needed */
+    bool (*supports)(const void *desc); /* NULL: every checked description */
+    bool by_name_only;                  /* never chosen unless asked for: the reference */
+} mmla_impl;
+
+/* "" when this context can use impl, else the reason why not (constant memory). */
+const char *mmla_impl_unavailable(const mmla_context *ctx, const mmla_impl *impl);
+
+/* The first of list that this context can use and that supports desc; with `name`, only the one so
+ * called. NULL and a message in err when there is none. Logs what was taken. */
+const mmla_impl *mmla_impl_pick(const mmla_context *ctx,
+                                const mmla_impl *const *list,
+                                size_t n,
+                                const void *desc,
+                                const char *name,
+                                mmla_error *err);
+
+#endif

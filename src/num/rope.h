@@ -1,0 +1,18 @@
+/* rope.h - the rotation of one adjacent pair, with its rounding points fixed: the inner product is
+ * rounded to fp32, then one fused multiply-add. */
+#ifndef MMLA_NUM_ROPE_H
+#define MMLA_NUM_ROPE_H
+
+#include <math.h>
+
+static inline void mmla_rope_rotate(float c, float s, float *even, float *odd) {
+    const float x0 = *even, x1 = *odd;
+    *even = fmaf(x0, c, -(x1 * s));
+    *odd = fmaf(x0, s, x1 * c);
+}
+
+static inline void mmla_rope_rotate_back(float c, float s, float *even, float *odd) {
+    mmla_rope_rotate(c, -s, even, odd);
+}
+
+#endif

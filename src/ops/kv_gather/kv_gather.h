@@ -1,0 +1,53 @@
+/* kv_gather.h - contract between the plan of kv_gather and its implementations.
+ *
+ * include/megamla/kv.h has the formula and the shapes. The problem below is the description with
+ * defaults filled in and everything checked; an implementation trusts it and the args.
+ */
+#ifndef MMLA_OPS_KV_GATHER_H
+#define MMLA_OPS_KV_GATHER_H
+
+#include <megamla/kv.h>
+
+#include "base/impl.h"
+#include "kv/layout.h"
+
+typedef struct mmla_kv_gather_problem {
+    mmla_kv_gather_desc desc; /* strides resolved */
+    mmla_kv_view cache;
+    int32_t n_threads;
+} mmla_kv_gather_problem;
+
+typedef struct mmla_kv_gather_impl {
+    mmla_impl base; /* supports() takes a mmla_kv_gather_problem */
+    mmla_status (*run)(const mmla_kv_gather_problem *p,
+                       const mmla_kv_gather_args *args,
+                       void *stream);
+} mmla_kv_gather_impl;
+
+#define VARIANT(name, device, features, by_name_only, run) \
+    mmla_status run(const mmla_kv_gather_problem *, const mmla_kv_gather_args *, void *);
+#include "ops/kv_gather/kv_gather_variants.inc"
+#undef VARIANT
+
+/* The list, in order of preference. */
+const mmla_impl *const *mmla_kv_gather_list(size_t *n);
+
+/* Rows request r writes: its last `n` records, the first of them at position `first`. `fits` is
+ * false when the caller asked for more than the workspace holds. Shared by all implementations. */
+typedef struct mmla_kv_gather_span {
+    int64_t first;
+    int64_t n;
+    bool fits;
+} mmla_kv_gather_span;
+
+mmla_kv_gather_span mmla_kv_gather_span_get(const mmla_kv_gather_problem *p,
+                                            const mmla_kv_gather_args *args,
+                                            int64_t r);
+
+/* Slot of position `pos` of request r, or -1 when the block table does not lead into the cache. */
+int64_t mmla_kv_gather_slot(const mmla_kv_gather_problem *p,
+                            const mmla_kv_gather_args *args,
+                            int64_t r,
+                            int64_t pos);
+
+#endif
