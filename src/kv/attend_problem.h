@@ -1,0 +1,92 @@
+/* attend_problem.h - a checked attention description, and the valid keys of a token.
+ *
+ * Shared by every implementation of attend and of chain: the rule which entry of which list is a
+ * key, and where its bytes lie, is written once, here.
+ */
+#ifndef MMLA_KV_ATTEND_PROBLEM_H
+#define MMLA_KV_ATTEND_PROBLEM_H
+
+#include <stddef.h>
+
+#include <megamla/attend.h>
+
+#include "kv/layout.h"
+
+/* The description with every default filled in and every field checked; the one exception is
+ * out_scale_word_stride 0, which follows the call's n_tokens (mmla_out_scale_strides). */
+typedef struct mmla_attend_problem {
+    mmla_attend_desc desc;
+    mmla_kv_view window;     /* PAGED */
+    mmla_kv_view compressed; /* PAGED; n_slots 0 when there is none */
+    int32_t n_threads;
+} mmla_attend_problem;
+
+/* One key. format MMLA_KV_NONE means a bf16 row of 512 at data, without scales. */
+typedef struct mmla_key {
+    const uint8_t *data;
+    const uint8_t *scale;
+    mmla_kv_format format;
+} mmla_key;
+
+/* Where a walk over a token's lists stands. Starts as {0}. */
+typedef struct mmla_key_cursor {
+    int32_t list; /* 0: the first list, 1: the compressed list, 2: done */
+    int32_t place;
+} mmla_key_cursor;
+
+/* The next valid keys of `token`, at most `max`, in list order; fewer only at the end. An entry is
+ * checked against its list's length and its pool before an address is formed; others are skipped.
+ */
+int32_t mmla_keys_next(const mmla_attend_problem *p,
+                       const mmla_attend_args *args,
+                       int64_t token,
+                       mmla_key_cursor *cursor,
+                       mmla_key *keys,
+                       int32_t max);
+
+/* True when the token's position is a row of cos_sin. */
+static inline bool mmla_attend_position_is_legal(const mmla_attend_problem *p,
+                                                 const mmla_attend_args *args,
+                                                 int64_t token) {
+    return args->positions[token] >= 0 && args->positions[token] < p->desc.rope_positions;
+}
+
+/* Reports how many of a call's tokens had an illegal position: adds to args->n_faults, fills
+ * args->error with the first such token, and returns MMLA_E_INDEX, or MMLA_OK when none had. */
+mmla_status mmla_attend_report_positions(const mmla_attend_problem *p,
+                                         const mmla_attend_args *args);
+
+/* Strides of the packed output scales in int32 words, with the call's n_tokens for the default. */
+typedef struct mmla_out_scale_strides {
+    int64_t word;
+    int64_t group;
+} mmla_out_scale_strides;
+
+mmla_out_scale_strides
+mmla_out_scale_strides_get(int64_t word_stride, int64_t group_stride, int64_t n_tokens);
+
+/* Place of dim x of head h in one token's q. */
+static inline int64_t mmla_q_index(mmla_q_layout layout, int32_t n_heads, int32_t h, int32_t x) {
+    return layout == MMLA_Q_STANDARD
+               ? (int64_t)h * MMLA_LATENT_DIM + x
+               : (int64_t)(x / 16) * (n_heads * 16) + (int64_t)h * 16 + x % 16;
+}
+
+/* Place of dim x of head h in one token's FP8_PERMUTED output. */
+static inline int64_t mmla_out_permuted_index(int32_t h, int32_t x) {
+    const int32_t chunk = x / MMLA_OUT_CHUNK_DIM;
+    const int32_t in_group = chunk * MMLA_HEADS_PER_GROUP + h % MMLA_HEADS_PER_GROUP;
+    return (int64_t)(h / MMLA_HEADS_PER_GROUP) * MMLA_GROUP_DIM +
+           (int64_t)in_group * MMLA_OUT_CHUNK_DIM + x % MMLA_OUT_CHUNK_DIM;
+}
+
+/* Byte offset in out_scale of chunk c of head h of a token, FP8_PERMUTED. */
+static inline int64_t
+mmla_out_scale_offset(mmla_out_scale_strides s, int64_t token, int32_t h, int32_t c) {
+    const int32_t in_group = c * MMLA_HEADS_PER_GROUP + h % MMLA_HEADS_PER_GROUP;
+    return 4 * ((int64_t)(h / MMLA_HEADS_PER_GROUP) * s.group + (int64_t)(in_group / 4) * s.word +
+                token) +
+           in_group % 4;
+}
+
+#endif
