@@ -1,0 +1,242 @@
+/* vec.h - one vector type for every instruction set.
+ *
+ * A file written against this header is compiled once per instruction set (its name ends with the
+ * set, cmake/flags.cmake gives it the flags) and is correct with none. Arithmetic, comparison and
+ * integer work use the compiler's vector extensions; only what they cannot say, or say slowly, has
+ * intrinsics here: fused multiply-add, maximum with a defined NaN rule, and the decoders of 8-bit
+ * and 4-bit floats.
+ *
+ * A vector has VEC_LANES elements: 16 with AVX-512, else 8 (two registers on SSE2 and NEON).
+ */
+#ifndef MMLA_NUM_VEC_H
+#define MMLA_NUM_VEC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX2__) || defined(__AVX512F__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+#include "num/bits.h"
+
+#if defined(__AVX512F__)
+#define VEC_LANES 16
+#else
+#define VEC_LANES 8
+#endif
+
+#define VEC_INLINE static inline __attribute__((always_inline, unused))
+
+typedef float vf __attribute__((vector_size(4 * VEC_LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * VEC_LANES)));
+typedef uint32_t vu __attribute__((vector_size(4 * VEC_LANES)));
+typedef uint8_t vec_bytes __attribute__((vector_size(VEC_LANES)));
+typedef uint16_t vec_halves __attribute__((vector_size(2 * VEC_LANES)));
+
+VEC_INLINE vf vf_load(const float *p) {
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+VEC_INLINE void vf_store(float *p, vf v) {
+    memcpy(p, &v, sizeof v);
+}
+
+VEC_INLINE vf vf_set1(float x) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_set1_ps(x);
+#elif defined(__AVX2__)
+    return (vf)_mm256_set1_ps(x);
+#else
+    return x - (vf){0}; /* keeps the sign of zero, unlike a sum */
+#endif
+}
+
+VEC_INLINE vu vu_set1(uint32_t x) {
+    return x | (vu){0};
+}
+
+/* Bits of mask lanes all ones: a, all zeros: b. */
+VEC_INLINE vf vf_select(vi mask, vf a, vf b) {
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+}
+
+VEC_INLINE vu vu_select(vi mask, vu a, vu b) {
+    return ((vu)mask & a) | (~(vu)mask & b);
+}
+
+/* a * b + c, rounded once where the set has it: VEC_FMA_IS_EXACT. */
+#if defined(__FMA__) || defined(__ARM_NEON)
+#define VEC_FMA_IS_EXACT 1
+#else
+#define VEC_FMA_IS_EXACT 0
+#endif
+
+VEC_INLINE vf vf_fma(vf a, vf b, vf c) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__ARM_NEON)
+    float32x4_t x[2], y[2], z[2];
+    memcpy(x, &a, sizeof a);
+    memcpy(y, &b, sizeof b);
+    memcpy(z, &c, sizeof c);
+    z[0] = vfmaq_f32(z[0], x[0], y[0]);
+    z[1] = vfmaq_f32(z[1], x[1], y[1]);
+    memcpy(&c, z, sizeof c);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+
+/* The same, rounded once on every set: slow where VEC_FMA_IS_EXACT is 0. */
+VEC_INLINE vf vf_fma_exact(vf a, vf b, vf c) {
+#if VEC_FMA_IS_EXACT
+    return vf_fma(a, b, c);
+#else
+    for (int i = 0; i < VEC_LANES; i++) {
+        c[i] = fmaf(a[i], b[i], c[i]);
+    }
+    return c;
+#endif
+}
+
+/* The larger; the second when either is NaN. So vf_max(x, limit) ignores a NaN x and
+ * vf_max(limit, x) keeps it. */
+VEC_INLINE vf vf_max(vf a, vf b) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return vf_select(a > b, a, b);
+#endif
+}
+
+/* The smaller; the second when either is NaN. */
+VEC_INLINE vf vf_min(vf a, vf b) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return vf_select(a < b, a, b);
+#endif
+}
+
+VEC_INLINE vf vf_abs(vf x) {
+    return (vf)((vu)x & vu_set1(0x7FFFFFFFu));
+}
+
+VEC_INLINE vf vf_from_bf16(const uint16_t *p) {
+    vec_halves h;
+    memcpy(&h, p, sizeof h);
+    return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+
+/* 2^x for x <= 0: relative error below 2e-8 before the last rounding; 0 below -126; NaN for NaN.
+ * The polynomial is the minimax one of degree 6 on [-1/2, 1/2]. */
+VEC_INLINE vf vf_exp2(vf x) {
+    const vf clamped = vf_max(vf_set1(-126.0f), x);
+    const vf magic = vf_set1(0x1.8p23f); /* adding it rounds to an integer, left in the low bits */
+    const vf shifted = clamped + magic;
+    const vf f = clamped - (shifted - magic);
+    vf p = vf_set1(0x1.41d32ep-13f);
+    p = vf_fma(p, f, vf_set1(0x1.5f456ap-10f));
+    p = vf_fma(p, f, vf_set1(0x1.3b2dbcp-7f));
+    p = vf_fma(p, f, vf_set1(0x1.c6aed4p-5f));
+    p = vf_fma(p, f, vf_set1(0x1.ebfbdap-3f));
+    p = vf_fma(p, f, vf_set1(0x1.62e430p-1f));
+    p = vf_fma(p, f, vf_set1(1.0f));
+    const vf scaled = (vf)((vi)p + ((vi)shifted << 23));
+    const vi zero = (vi)(x < vf_set1(-126.0f));
+    const vf result = (vf)((vi)scaled & ~zero);
+    return vf_select((vi)(x != x), x, result);
+}
+
+/* e4m3 codes of x, one in the low byte of each lane: round to nearest even, saturating, NaN 0x7F.
+ * Matches mmla_e4m3_from_f32. */
+VEC_INLINE vu vu_e4m3_from_f32(vf x) {
+    const vu sign = ((vu)x >> 24) & vu_set1(0x80u);
+    const vf a = vf_min(vf_abs(x), vf_set1(448.0f)); /* NaN becomes 448 here, and 0x7F below */
+    const vu m = (vu)a;
+    const vu normal = ((m + vu_set1(0x7FFFFu) + ((m >> 20) & vu_set1(1u))) >> 20) - vu_set1(960u);
+    const vu subnormal = (vu)(a + vf_set1(0x1p14f)) & vu_set1(0xFFu);
+    const vu code = sign | vu_select((vi)(a < vf_set1(0x1p-6f)), subnormal, normal);
+    return vu_select((vi)(x != x), vu_set1(0x7Fu), code);
+}
+
+/* 16 e4m3 codes, times 2^8 times scale_div_256, to dst. The codes pass through half precision at
+ * 2^-8 of their value, which holds every one of them exactly, subnormal or not. */
+VEC_INLINE void vec_decode_e4m3_x16(const uint8_t *p, float scale_256, float *dst) {
+#if defined(__AVX2__)
+    __m128i codes;
+    memcpy(&codes, p, sizeof codes);
+    const __m256i wide = _mm256_cvtepu8_epi16(codes);
+    const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x80)), 8);
+    const __m256i magnitude = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x7F)), 7);
+    const __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x3F80)),
+                                         _mm256_set1_epi16(0x7C00));
+    const __m256i half = _mm256_or_si256(_mm256_or_si256(sign, magnitude), nan);
+#if defined(__AVX512F__)
+    _mm512_storeu_ps(dst, _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(scale_256)));
+#else
+    const __m256 s = _mm256_set1_ps(scale_256);
+    _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), s));
+    _mm256_storeu_ps(dst + 8, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), s));
+#endif
+#else
+    for (int i = 0; i < 16; i += VEC_LANES) {
+        vec_bytes b;
+        memcpy(&b, p + i, sizeof b);
+        const vu u = __builtin_convertvector(b, vu);
+        const vu magnitude = u & vu_set1(0x7Fu);
+        const vu sign = (u & vu_set1(0x80u)) << 24;
+        const vu normal = (magnitude << 20) + vu_set1(112u << 23); /* 2^-8 of the value */
+        const vf subnormal = __builtin_convertvector((vi)magnitude, vf) * vf_set1(0x1p-17f);
+        vu bits = vu_select((vi)(magnitude < vu_set1(8u)), (vu)subnormal, normal);
+        bits = vu_select((vi)(magnitude == vu_set1(0x7Fu)), vu_set1(0x7FC00000u), bits);
+        vf_store(dst + i, (vf)(bits | sign) * vf_set1(scale_256));
+    }
+#endif
+}
+
+/* 16 e2m1 codes (8 bytes, low nibble first) times scale, to dst. */
+VEC_INLINE void vec_decode_e2m1_x16(const uint8_t *p, float scale, float *dst) {
+#if defined(__AVX2__)
+    /* Upper byte of each magnitude in half precision; the lower byte is zero. */
+    const __m128i table =
+        _mm_setr_epi8(0x00, 0x38, 0x3C, 0x3E, 0x40, 0x42, 0x44, 0x46, (char)0x80, (char)0xB8,
+                      (char)0xBC, (char)0xBE, (char)0xC0, (char)0xC2, (char)0xC4, (char)0xC6);
+    const __m128i packed = _mm_loadl_epi64((const __m128i *)p);
+    const __m128i low = _mm_and_si128(packed, _mm_set1_epi8(15));
+    const __m128i high = _mm_and_si128(_mm_srli_epi16(packed, 4), _mm_set1_epi8(15));
+    const __m128i upper = _mm_shuffle_epi8(table, _mm_unpacklo_epi8(low, high));
+    const __m128i zero = _mm_setzero_si128();
+    const __m128i half0 = _mm_unpacklo_epi8(zero, upper), half1 = _mm_unpackhi_epi8(zero, upper);
+#if defined(__AVX512F__)
+    const __m256i half = _mm256_set_m128i(half1, half0);
+    _mm512_storeu_ps(dst, _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(scale)));
+#else
+    const __m256 s = _mm256_set1_ps(scale);
+    _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtph_ps(half0), s));
+    _mm256_storeu_ps(dst + 8, _mm256_mul_ps(_mm256_cvtph_ps(half1), s));
+#endif
+#else
+    static const float value[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    for (int i = 0; i < 8; i++) {
+        dst[2 * i] = value[p[i] & 15] * scale;
+        dst[2 * i + 1] = value[p[i] >> 4] * scale;
+    }
+#endif
+}
+
+#endif
