@@ -1,0 +1,276 @@
+/* cmd.c - option tables, help, and the values of options. */
+#include "app/cli/cmd.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+enum {
+    LONG_ONLY = 256,    /* getopt's value of option i is LONG_ONLY + i, above every letter */
+    HELP_COLUMN = 26,   /* where the text of an option starts */
+    NAME_BYTES_MAX = 48 /* of words compared by cmd_nearest */
+};
+
+void cmd_message(const cmd_spec *spec, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fflush(stdout);
+    fprintf(stderr, "megamla %s: ", spec->verb);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+static void option_print(const cmd_option *o) {
+    char left[64];
+    const char letter[] = {'-', o->letter, ',', ' ', '\0'};
+    const int n = snprintf(left, sizeof left, "  %s--%s%s%s", o->letter != 0 ? letter : "    ",
+                           o->name, o->value != NULL ? " " : "", o->value != NULL ? o->value : "");
+    /* A long left side pushes its text to the next line instead of out of the column. */
+    printf("%s%*s", left, n < HELP_COLUMN ? HELP_COLUMN - n : 0, "");
+    if (n >= HELP_COLUMN) {
+        printf("\n%*s", HELP_COLUMN, "");
+    }
+    for (const char *line = o->help; line != NULL;) {
+        const char *end = strchr(line, '\n');
+        printf("%.*s\n", end != NULL ? (int)(end - line) : (int)strlen(line), line);
+        line = end != NULL ? end + 1 : NULL;
+        if (line != NULL) {
+            printf("%*s", HELP_COLUMN, "");
+        }
+    }
+}
+
+static void help_print(const cmd_spec *spec) {
+    printf("usage: megamla %s %s\n\n%s\n\noptions\n", spec->verb, spec->synopsis, spec->about);
+    for (const cmd_option *o = spec->options; o->name != NULL; o++) {
+        option_print(o);
+    }
+    option_print(&(cmd_option){"help", 'h', NULL, "show this text"});
+    if (spec->epilogue != NULL) {
+        printf("\n%s\n", spec->epilogue);
+    }
+}
+
+cmd_parser cmd_parser_init(const cmd_spec *spec, int argc, char **argv) {
+    optind = 1;
+    opterr = 0;
+    return (cmd_parser){.spec = spec, .argc = argc, .argv = argv};
+}
+
+/* The message for an option getopt did not accept; `word` is how the user wrote it. */
+static void complain(const cmd_spec *spec, int code, const char *word) {
+    const char *names[CMD_OPTIONS_MAX + 2] = {"help"};
+    for (int i = 0; spec->options[i].name != NULL; i++) {
+        names[i + 1] = spec->options[i].name;
+    }
+    if (code == ':') {
+        cmd_message(spec, "option '%s' needs a value", word);
+        return;
+    }
+    if (optopt >= LONG_ONLY) {
+        cmd_message(spec, "option '--%s' takes no value", spec->options[optopt - LONG_ONLY].name);
+        return;
+    }
+    if (optopt != 0 && strncmp(word, "--", 2) != 0) {
+        cmd_message(spec, "unknown option '-%c'; megamla %s --help lists the options", optopt,
+                    spec->verb);
+        return;
+    }
+    char name[NAME_BYTES_MAX] = {0};
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    const char *near = cmd_nearest(name, names);
+    if (near != NULL) {
+        cmd_message(spec, "unknown option '--%s', did you mean '--%s'?", name, near);
+    } else {
+        cmd_message(spec, "unknown option '--%s'; megamla %s --help lists the options", name,
+                    spec->verb);
+    }
+}
+
+int cmd_parser_next(cmd_parser *parser) {
+    struct option longs[CMD_OPTIONS_MAX + 2] = {{"help", no_argument, NULL, 'h'}};
+    char shorts[3 * CMD_OPTIONS_MAX + 3] =
+        ":h"; /* ':' tells a missing value from an unknown name */
+    size_t n_shorts = 2;
+    const cmd_option *options = parser->spec->options;
+    for (int i = 0; options[i].name != NULL && i < CMD_OPTIONS_MAX; i++) {
+        const int has_value = options[i].value != NULL ? required_argument : no_argument;
+        longs[i + 1] = (struct option){options[i].name, has_value, NULL, LONG_ONLY + i};
+        if (options[i].letter != 0) {
+            shorts[n_shorts++] = options[i].letter;
+            if (options[i].value != NULL) {
+                shorts[n_shorts++] = ':';
+            }
+        }
+    }
+    const int code = getopt_long(parser->argc, parser->argv, shorts, longs, NULL);
+    parser->value = optarg;
+    if (code == -1) {
+        parser->operands = parser->argv + optind;
+        parser->n_operands = parser->argc - optind;
+        return CMD_OPTION_END;
+    }
+    if (code == 'h') {
+        help_print(parser->spec);
+        return CMD_OPTION_HELP;
+    }
+    if (code == ':' || code == '?') {
+        complain(parser->spec, code, parser->argv[optind - 1]);
+        return CMD_OPTION_ERROR;
+    }
+    if (code >= LONG_ONLY) {
+        return code - LONG_ONLY;
+    }
+    for (int i = 0; options[i].name != NULL; i++) {
+        if (options[i].letter == code) {
+            return i;
+        }
+    }
+    return CMD_OPTION_ERROR;
+}
+
+bool cmd_parser_has_operands(const cmd_parser *parser, int min, int max) {
+    const char *verb = parser->spec->verb;
+    if (parser->n_operands < min) {
+        cmd_message(parser->spec, "needs an operand: megamla %s %s", verb, parser->spec->synopsis);
+        return false;
+    }
+    if (parser->n_operands > max) {
+        cmd_message(parser->spec, "does not take '%s': megamla %s %s", parser->operands[max], verb,
+                    parser->spec->synopsis);
+        return false;
+    }
+    return true;
+}
+
+bool cmd_parse_count(const cmd_spec *spec,
+                     const char *option,
+                     const char *text,
+                     int64_t low,
+                     int64_t high,
+                     int64_t *out) {
+    char *end = NULL;
+    errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value < low ||
+        value > high) {
+        cmd_message(spec, "--%s is '%s', must be a whole number %lld .. %lld", option, text,
+                    (long long)low, (long long)high);
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+bool cmd_parse_bytes(const cmd_spec *spec, const char *option, const char *text, int64_t *out) {
+    static const struct {
+        const char *name;
+        int64_t bytes;
+    } units[] = {
+        {"", 1},
+        {"B", 1},
+        {"KiB", INT64_C(1) << 10},
+        {"MiB", INT64_C(1) << 20},
+        {"GiB", INT64_C(1) << 30},
+        {"TiB", INT64_C(1) << 40},
+        {"kB", 1000},
+        {"MB", 1000 * 1000},
+        {"GB", INT64_C(1000000000)},
+        {"TB", INT64_C(1000000000000)},
+    };
+    char *end = NULL;
+    errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    if (text[0] >= '0' && text[0] <= '9' && errno == 0) {
+        for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+            if (strcmp(end, units[i].name) == 0 && mmla_mul_i64(value, units[i].bytes, out)) {
+                return true;
+            }
+        }
+    }
+    cmd_message(spec, "--%s is '%s', must be a whole number and a unit, such as 80GiB or 64GB",
+                option, text);
+    return false;
+}
+
+bool cmd_parse_device(const cmd_spec *spec, const char *text, mmla_device *out) {
+    if (strcmp(text, "cpu") == 0) {
+        *out = MMLA_CPU;
+        return true;
+    }
+    if (strcmp(text, "cuda") == 0) {
+        *out = MMLA_CUDA(0);
+        return true;
+    }
+    if (strncmp(text, "cuda:", 5) == 0) {
+        char *end = NULL;
+        errno = 0;
+        const long index = strtol(text + 5, &end, 10);
+        if (text[5] >= '0' && text[5] <= '9' && *end == '\0' && errno == 0 && index <= INT16_MAX) {
+            *out = MMLA_CUDA((int32_t)index);
+            return true;
+        }
+    }
+    cmd_message(spec, "--device is '%s', must be cpu, cuda or cuda:N", text);
+    return false;
+}
+
+mmla_context *cmd_context_create(const cmd_spec *spec, mmla_device device, int64_t n_threads) {
+    mmla_context *ctx = NULL;
+    mmla_error err = {0};
+    const mmla_context_options options = {.device = device, .n_threads = (int32_t)n_threads};
+    if (mmla_context_create(&options, &ctx, &err) != MMLA_OK) {
+        cmd_message(spec, "%s", err.message);
+    }
+    return ctx;
+}
+
+/* Letters to insert, delete, replace or swap to turn a into b. */
+static size_t edits(const char *a, const char *b) {
+    size_t rows[3][NAME_BYTES_MAX + 1];
+    const size_t n_a = strlen(a), n_b = strlen(b);
+    if (n_a > NAME_BYTES_MAX || n_b > NAME_BYTES_MAX) {
+        return SIZE_MAX;
+    }
+    size_t *before = rows[0], *last = rows[1], *now = rows[2];
+    for (size_t j = 0; j <= n_b; j++) {
+        now[j] = j;
+    }
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t *spare = before;
+        before = last;
+        last = now;
+        now = spare;
+        now[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            const size_t replaced = last[j - 1] + (a[i - 1] != b[j - 1]);
+            const size_t shifted = (last[j] < now[j - 1] ? last[j] : now[j - 1]) + 1;
+            now[j] = replaced < shifted ? replaced : shifted;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                before[j - 2] + 1 < now[j]) {
+                now[j] = before[j - 2] + 1;
+            }
+        }
+    }
+    return now[n_b];
+}
+
+const char *cmd_nearest(const char *text, const char *const *names) {
+    const char *best = NULL;
+    /* A third of the word may be wrong; beyond that a suggestion is noise. */
+    size_t limit = strlen(text) / 3 + 1;
+    for (; *names != NULL; names++) {
+        const size_t n = edits(text, *names);
+        if (n <= limit) {
+            best = *names;
+            limit = n > 0 ? n - 1 : 0;
+        }
+    }
+    return best;
+}
