@@ -15,6 +15,10 @@ if(MMLA_SANITIZE)
   add_link_options(-fsanitize=${MMLA_SANITIZE})
 endif()
 
+if(MMLA_FUZZ)
+  list(APPEND mmla_flags -fsanitize=fuzzer-no-link)
+endif()
+
 function(mmla_target_flags target)
   target_compile_options(${target} PRIVATE ${mmla_flags})
 endfunction()

@@ -31,3 +31,21 @@ foreach(source ${test_sources})
   endif()
   add_test(NAME ${name} COMMAND ${name})
 endforeach()
+
+# Checks of the source tree and of what is installed. They do not depend on sanitizers or on the
+# processor, so the plain native build alone runs them.
+if(NOT CMAKE_CROSSCOMPILING AND NOT MMLA_SANITIZE)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  find_program(MMLA_CXX NAMES c++ g++ clang++ REQUIRED)
+  set(abi ${PROJECT_SOURCE_DIR}/tests/abi)
+  add_test(NAME layers COMMAND ${Python3_EXECUTABLE} tools/check_layers.py
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  add_test(NAME layers_selftest COMMAND ${Python3_EXECUTABLE} tools/check_layers.py --selftest
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  add_test(NAME abi_exports COMMAND sh ${abi}/check_exports.sh $<TARGET_FILE:megamla_shared>
+    ${abi}/exports.txt)
+  add_test(NAME abi_headers COMMAND sh ${abi}/check_headers.sh ${PROJECT_SOURCE_DIR}/include
+    ${CMAKE_C_COMPILER} ${MMLA_CXX})
+  add_test(NAME install_client COMMAND sh ${PROJECT_SOURCE_DIR}/tests/install/check_install.sh
+    ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER} ${MMLA_CXX})
+endif()
