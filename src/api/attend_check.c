@@ -90,6 +90,7 @@ mmla_status mmla_attend_problem_init(const mmla_context *ctx,
                                      mmla_attend_problem *p,
                                      mmla_error *err) {
     *p = (mmla_attend_problem){.desc = *desc, .n_threads = ctx->n_threads};
+    p->desc.implementation = NULL; /* the caller's string need not outlive the call */
     MMLA_RETURN_IF_FAILED(mmla_check_enum(err, "kind", (int)desc->kind, 2));
     MMLA_RETURN_IF_FAILED(mmla_heads_check(err, desc->n_heads));
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "max_tokens", desc->max_tokens, 0, INT32_MAX));

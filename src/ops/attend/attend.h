@@ -1,0 +1,49 @@
+/* attend.h - contract between the plan of attend and its implementations.
+ *
+ * include/megamla/attend.h has the formula and the shapes. A problem is the description with
+ * defaults filled in and everything checked (kv/attend_problem.h); an implementation trusts it and
+ * the args.
+ */
+#ifndef MMLA_OPS_ATTEND_H
+#define MMLA_OPS_ATTEND_H
+
+#include "base/impl.h"
+#include "kv/attend_problem.h"
+
+typedef struct mmla_attend_impl {
+    mmla_impl base; /* supports() takes a mmla_attend_problem */
+    size_t (*workspace_bytes)(const mmla_attend_problem *p);
+    mmla_status (*run)(const mmla_attend_problem *p,
+                       const mmla_attend_args *args,
+                       void *workspace,
+                       void *stream);
+} mmla_attend_impl;
+
+#define VARIANT(name, device, features, supports, by_name_only, function)                          \
+    size_t mmla_attend_##function##_workspace_bytes(const mmla_attend_problem *p);                 \
+    mmla_status mmla_attend_##function(const mmla_attend_problem *p, const mmla_attend_args *args, \
+                                       void *workspace, void *stream);
+#include "ops/attend/attend_variants.inc"
+#undef VARIANT
+
+/* The list, in order of preference. */
+const mmla_impl *const *mmla_attend_list(size_t *n);
+
+/* Scalar stores of one head's finished row, already rotated back: codes come from o * scale
+ * (num/quant.h). Every implementation's bytes equal these for equal o and scale. */
+void mmla_attend_store_head(const mmla_attend_problem *p,
+                            const mmla_attend_args *args,
+                            int64_t token,
+                            int32_t head,
+                            const float *o,
+                            float scale);
+
+/* NaN in every result of heads first .. first + n - 1 of a token whose position is not in the
+ * table.*/
+void mmla_attend_store_nan(const mmla_attend_problem *p,
+                           const mmla_attend_args *args,
+                           int64_t token,
+                           int32_t first,
+                           int32_t n);
+
+#endif
