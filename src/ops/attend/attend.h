@@ -46,4 +46,7 @@ void mmla_attend_store_nan(const mmla_attend_problem *p,
                            int32_t first,
                            int32_t n);
 
+/* mmla_attend_merge after its checks, n_tokens > 0. */
+void mmla_attend_merge_parts(const mmla_attend_merge_args *args, int32_t n_threads);
+
 #endif
