@@ -42,6 +42,8 @@ if(NOT CMAKE_CROSSCOMPILING AND NOT MMLA_SANITIZE)
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   add_test(NAME layers_selftest COMMAND ${Python3_EXECUTABLE} tools/check_layers.py --selftest
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  add_test(NAME test_count COMMAND sh ${PROJECT_SOURCE_DIR}/tests/tools/check_count.sh
+    ${PROJECT_SOURCE_DIR}/tools/count_tests.awk)
   add_test(NAME abi_exports COMMAND sh ${abi}/check_exports.sh $<TARGET_FILE:megamla_shared>
     ${abi}/exports.txt)
   add_test(NAME abi_headers COMMAND sh ${abi}/check_headers.sh ${PROJECT_SOURCE_DIR}/include
