@@ -1,0 +1,162 @@
+/* capture_call.c - one replay: its plan, its memory, its outputs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/capture/capture.h"
+#include "app/capture/capture_op.h"
+#include "app/capture/capture_shape.h"
+#include "base/check.h"
+#include "base/checked.h"
+#include "base/error.h"
+
+/* Outputs may be larger than the file (a 288-byte record becomes a row of 1 KiB, a list may be
+ * wide), but not without bound: a short file with rows = 2147483647 asks for terabytes. */
+enum { OUTPUT_FACTOR = 16, MEMORY_ALIGNMENT = 64 };
+static const int64_t OUTPUT_BYTES_FREE = INT64_C(64) << 20;
+
+const char *const capture_formats[] = {"v4", "v41_fp8", "v41_fp4", NULL};
+_Static_assert(MMLA_KV_V4 == 1 && MMLA_KV_V41_FP8 == 2 && MMLA_KV_V41_FP4 == 3,
+               "capture_formats lists the formats in the order of the enum");
+
+mmla_cache_desc capture_cache(const capture *c, int input, int attr) {
+    const safetensors_tensor *t = c->inputs[input];
+    if (t == NULL) {
+        return (mmla_cache_desc){0};
+    }
+    return (mmla_cache_desc){
+        .format = (mmla_kv_format)(c->attrs[attr].integer + 1),
+        .page_tokens = (int32_t)c->attrs[attr + 1].integer,
+        .n_pages = t->shape[0],
+        .page_stride_bytes = t->shape[1],
+    };
+}
+
+int64_t capture_pages_max(int64_t page_tokens) {
+    return INT32_MAX / page_tokens;
+}
+
+void *capture_memory_create(size_t bytes) {
+    const size_t most = SIZE_MAX - MEMORY_ALIGNMENT;
+    if (bytes > most) {
+        return NULL;
+    }
+    const size_t rounded = (bytes / MEMORY_ALIGNMENT + 1) * MEMORY_ALIGNMENT;
+    void *memory = aligned_alloc(MEMORY_ALIGNMENT, rounded);
+    if (memory != NULL) {
+        memset(memory, 0, rounded);
+    }
+    return memory;
+}
+
+static mmla_status out_of_memory(mmla_error *err, size_t bytes) {
+    return mmla_error_set(err, MMLA_E_MEMORY, "", "out of memory: %zu bytes were refused", bytes);
+}
+
+mmla_status capture_output_add(capture_call *call,
+                               const char *name,
+                               safetensors_dtype dtype,
+                               int32_t rank,
+                               const int64_t *shape,
+                               mmla_error *err) {
+    safetensors_tensor t = {.name = name, .dtype = dtype, .rank = rank};
+    int64_t n = safetensors_dtype_bytes(dtype);
+    bool fits = true;
+    for (int32_t i = 0; i < rank; i++) {
+        t.shape[i] = shape[i];
+        fits = fits && mmla_mul_i64(n, shape[i], &n);
+    }
+    const int64_t file_bytes = safetensors_bytes(call->capture->file);
+    if (!fits || (n > OUTPUT_BYTES_FREE && n / OUTPUT_FACTOR > file_bytes)) {
+        char text[CAPTURE_SHAPE_BYTES];
+        capture_shape_format(rank, shape, text);
+        return mmla_error_set(err, MMLA_E_VALUE, name,
+                              "the attributes ask for an output of %s from a file of %lld bytes; "
+                              "more than 64 MiB must be within %d times the file",
+                              text, (long long)file_bytes, OUTPUT_FACTOR);
+    }
+    void *memory = capture_memory_create((size_t)n);
+    if (memory == NULL) {
+        return out_of_memory(err, (size_t)n);
+    }
+    t.n_bytes = n;
+    t.data = memory;
+    call->memory[call->n_outputs] = memory;
+    call->outputs[call->n_outputs++] = t;
+    return MMLA_OK;
+}
+
+mmla_status capture_state_create(capture_call *call, size_t bytes, mmla_error *err) {
+    call->state = calloc(1, bytes);
+    return call->state != NULL ? MMLA_OK : out_of_memory(err, bytes);
+}
+
+mmla_status capture_workspace_create(capture_call *call, size_t bytes, mmla_error *err) {
+    call->workspace = capture_memory_create(bytes);
+    return call->workspace != NULL ? MMLA_OK : out_of_memory(err, bytes);
+}
+
+static mmla_status create(const capture *c,
+                          const capture_op *op,
+                          mmla_context *ctx,
+                          const char *implementation,
+                          capture_call **out,
+                          mmla_error *err) {
+    *out = NULL;
+    capture_call *call = calloc(1, sizeof *call);
+    if (call == NULL) {
+        return out_of_memory(err, sizeof *call);
+    }
+    *call = (capture_call){.capture = c, .ctx = ctx, .op = op, .implementation = ""};
+    mmla_status status = MMLA_OK;
+    if (implementation != NULL && !op->has_implementations) {
+        status = mmla_error_set(err, MMLA_E_NO_IMPLEMENTATION, "implementation",
+                                "is \"%.40s\", but %s has only one, which has no name",
+                                implementation, op->name);
+    } else {
+        status = op->create(call, implementation, err);
+    }
+    if (status != MMLA_OK) {
+        capture_call_destroy(call);
+        return status;
+    }
+    *out = call;
+    return MMLA_OK;
+}
+
+mmla_status capture_call_create(const capture *c,
+                                mmla_context *ctx,
+                                const char *implementation,
+                                capture_call **out,
+                                mmla_error *err) {
+    return create(c, c->op, ctx, implementation, out, err);
+}
+
+mmla_status
+capture_chain_create(const capture *c, mmla_context *ctx, capture_call **out, mmla_error *err) {
+    return create(c, &capture_op_chain, ctx, NULL, out, err);
+}
+
+mmla_status capture_call_run(capture_call *call, mmla_error *err) {
+    return call->op->run(call, err);
+}
+
+void capture_call_finish(capture_call *call) {
+    if (call->op->finish != NULL) {
+        call->op->finish(call);
+    }
+}
+
+void capture_call_destroy(capture_call *call) {
+    if (call == NULL) {
+        return;
+    }
+    if (call->state != NULL) {
+        call->op->destroy(call);
+    }
+    for (int32_t i = 0; i < call->n_outputs; i++) {
+        free(call->memory[i]);
+    }
+    free(call->workspace);
+    free(call->state);
+    free(call);
+}
