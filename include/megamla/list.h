@@ -1,9 +1,10 @@
 /* list.h - index builders: which slots a token attends to, and where its records go.
  *
  * Seven small operations share one description, one plan and one run; `kind` says which is meant
- * and the table below which fields it reads. A plan depends on shapes only. Every builder writes
- * every entry of every row it owns on every call: valid entries first, then -1, and length 0 with
- * an all -1 row for tokens whose `valid` byte is 0 (padding of a captured graph).
+ * and the table below which fields it reads; the others are ignored. A plan depends on shapes only.
+ * Every builder writes every entry of every row it owns on every call: valid entries first, then
+ * -1, and length 0 with an all -1 row for tokens whose `valid` byte is 0 (padding of a captured
+ * graph).
  *
  *  kind              reads (args)                                          writes
  *  WINDOW            query_start seq_lens block_table [valid]              list lens
@@ -49,8 +50,7 @@ typedef struct mmla_list_desc {
                              a ring, a power of two */
     int64_t n_pages;      /* all with a block_table: pages of the cache; an entry of block_table
                              outside 0 .. n_pages-1 gives -1. RING_SLOTS: rings, block 0 is null */
-    int32_t
-        table_width; /* B: block-table entries a request, at least 1; a place past it gives -1 */
+    int32_t table_width;  /* B: block-table entries a request, at least 1; past it: -1 */
     int64_t table_stride; /* elements, at least B; 0: B */
     int32_t width;        /* of list: WINDOW at least window, DRAFT at least window, COMPRESSED at
                              least topk_width, COMBINED at least topk + window + image_tokens */
@@ -65,11 +65,10 @@ typedef struct mmla_list_desc {
 } mmla_list_desc;
 
 typedef struct mmla_list_args {
-    int64_t n_tokens;   /* T: 0 .. max_tokens */
-    int64_t n_requests; /* R: 0 .. max_requests */
-    const int32_t
-        *query_start;        /* [R + 1], first token of each request; rises; [0] is 0, [R] <= T */
-    const int32_t *seq_lens; /* [R], prefix + query */
+    int64_t n_tokens;           /* T: 0 .. max_tokens */
+    int64_t n_requests;         /* R: 0 .. max_requests */
+    const int32_t *query_start; /* [R + 1], first token of a request; rises from 0 to [R] <= T */
+    const int32_t *seq_lens;    /* [R], prefix + query */
     const int32_t *gather_lens; /* [R], window rows gathered for the request */
     const int32_t *block_table; /* [R, B], page numbers */
     const int32_t *ring_blocks; /* [R], ring of the request; 0: none */
@@ -101,31 +100,47 @@ MMLA_API size_t mmla_list_workspace_bytes(const mmla_list_plan *plan); /* 0 on t
 
 /* mmla_list_run - build one list.
  *
- * For token t of request q:  pos = seq_lens[q] - len_q + (t - query_start[q]); slot(p) means
- * block_table[q][p / page_tokens] * page_tokens + p mod page_tokens.
+ * For token t of request q:  pos = seq_lens[q] - len_q + (t - query_start[q]),  len_q tokens being
+ * its query; slot(p) is block_table[q][p / page_tokens] * page_tokens + p mod page_tokens, or -1
+ * where the table does not lead to a page of the cache. Lists hold the slots that are not -1,
+ * closed up in the order given, and `lens` is their count.
  *
- * WINDOW            start = max(pos - (window - 1), 0);  list[k] = slot(start + k), k <= pos -
- * start (oldest first, self last);  lens = pos - start + 1 DRAFT             every token of a
- * request sees the same keys, the whole block included: start = max(seq_len - len_q - window, 0);
- * list[k] = slot(start + k), k < seq_len - start (at most width);  lens = that count COMPRESSED
- * slot(topk[t][k]) of every topk >= 0 that names a page of the cache, in order and closed up (a
- * hole in topk leaves none in list);  lens = their count COMBINED          rows of the gathered
- * workspace of request q, base = q * M: first base + topk[t][k], k < min((pos + 1) / ratio, topk),
- * of the entries in 0 .. N-1, closed up; then base + N + (start + k) - (seq_len - gather_len) for
- * the window start .. end, of the rows that were gathered (and lie below M);  lens = their count.
- * end = min(pos + right, seq_len - 1), start = max(pos - (window-1) - max(left - (window-1), 0), 0)
- * COMPRESSED_SLOTS  ratio divides pos + 1 and slots[t] >= 0: slot(pos / ratio), else -1
- * RING_SLOTS        slots[t] >= 0 and the request has a ring: ring * rows + pos mod rows, else -1
- * IMAGE_SPANS       pos inside a span [a, z] of its request: left = min(pos - a, I - 1),
- *                   right = min(z - pos, I), else 0 and 0
+ * WINDOW
+ *     slot(p) for p = max(pos - (window - 1), 0) .. pos         oldest first, self last
+ * DRAFT
+ *     slot(p) for p = start .. seq_len - 1, start = max(seq_len - len_q - window, 0), the first
+ *     `width` of them: every token of a request sees the same keys, the whole block included
+ * COMPRESSED
+ *     slot(topk[t][k]) of every topk >= 0, in order
+ * COMBINED, rows of the gathered workspace of request q, which begin at q * M
+ *     q * M + topk[t][k] for k < min((pos + 1) / ratio, topk), of the topk in 0 .. N-1, then
+ *     q * M + N + p - (seq_len - gather_len) for p = start .. end, of the p that were gathered and
+ *     whose row lies below (q + 1) * M;  end = min(pos + right, seq_len - 1),
+ *     start = max(pos - (window-1) - max(left - (window-1), 0), 0)
+ *     (gather_len is clamped to 0 .. seq_len, left to 0 .. I-1, right to 0 .. I; what is more than
+ *     `width` entries is cut off at the end)
+ * COMPRESSED_SLOTS
+ *     slot(pos / ratio) where ratio divides pos + 1 and slots[t] >= 0, else -1
+ * RING_SLOTS
+ *     ring * page_tokens + pos mod page_tokens where slots[t] >= 0 and the request's ring is in
+ *     1 .. n_pages-1, else -1
+ * IMAGE_SPANS
+ *     left = min(pos - a, I - 1), right = min(z - pos, I) for pos inside [a, z], the first such
+ *     span of its request, else 0 and 0
  *
- * Tokens at and past query_start[R] are padding and get invalid rows.
+ * Invalid rows (all -1, length 0; slot -1; reach 0 and 0) go to: a `valid` byte of 0, tokens at and
+ * past query_start[R], a request outside 0 .. R-1, a negative pos.
  *
- * memory   outputs are written whole, rows 0 .. T-1, and nothing else
- * errors   MMLA_E_NULL, MMLA_E_SHAPE: nothing written
- *          MMLA_E_INDEX (CPU): query_start or span_start does not rise from 0, or ends past T:
- *          nothing written
- * source   docs/format.md; definition: src/ops/lists/
+ * memory   outputs are written whole, rows 0 .. T-1 and columns 0 .. width-1, and nothing else.
+ *          With R = 0 the arrays of requests may be NULL; topk may be NULL when no column of it is
+ *          used, spans when there is none
+ * stream   the CPU runs before it returns and takes NULL
+ * threads  any number at once on one plan, each with its own outputs
+ * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
+ *          MMLA_E_INDEX (CPU): query_start or span_start does not rise from 0, or query_start ends
+ *          past T: nothing written
+ * edges    T = 0 touches nothing
+ * source   docs/format.md, src/ops/lists/README.md; definition: src/ops/lists/
  * since    0.1
  */
 MMLA_API mmla_status mmla_list_run(const mmla_list_plan *plan,
@@ -143,8 +158,8 @@ typedef struct mmla_prefill_chunk {
 typedef struct mmla_prefill_desc {
     int32_t window;           /* W, at least 1 */
     int32_t ratio;            /* 0, 1 or 2 */
-    int64_t max_model_tokens; /* longest sequence served */
-    int64_t max_batch_tokens; /* most query tokens of a step */
+    int64_t max_model_tokens; /* longest sequence served, 0 .. 2^31 - 1 */
+    int64_t max_batch_tokens; /* most query tokens of a step, 0 .. 2^31 - 1 */
 } mmla_prefill_desc;
 
 /* mmla_prefill_chunk_next - the next chunk of requests, in order, host memory only.
@@ -155,8 +170,10 @@ typedef struct mmla_prefill_desc {
  * for ratio 0); it holds at least one request.
  *
  * shapes   query_lens, seq_lens [n_requests]; first: where to start
- * errors   MMLA_E_VALUE, MMLA_E_NULL; MMLA_E_INDEX when first is not in 0 .. n_requests-1 or a
- * length is negative or a query longer than its sequence since    0.1
+ * errors   MMLA_E_NULL; MMLA_E_VALUE: a field of desc
+ *          MMLA_E_INDEX: first is not in 0 .. n_requests-1, or a length that is looked at is
+ *          negative, or a query longer than its sequence.  On failure *chunk is as it was
+ * since    0.1
  */
 MMLA_API mmla_status mmla_prefill_chunk_next(const mmla_prefill_desc *desc,
                                              const int32_t *query_lens,
