@@ -5,7 +5,8 @@ set(MMLA_SANITIZE "" CACHE STRING "Sanitizers to build with, for example address
 # Rounding points are part of the contract: no contraction of a * b + c, no fast-math. Not setting
 # errno and not trapping change no value and let loops vectorise.
 set(mmla_flags -ffp-contract=off -fno-math-errno -fno-trapping-math
-    -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wno-psabi)
+    -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wno-psabi
+    -Wno-sign-conversion) # clang counts it as part of -Wconversion, gcc does not
 if(MMLA_WERROR)
   list(APPEND mmla_flags -Werror)
 endif()

@@ -17,7 +17,7 @@ install(FILES ${PROJECT_BINARY_DIR}/megamlaConfig.cmake
 
 set(mmla_private_libs "-lm -pthread")
 if(mmla_openmp_runtime)
-  string(APPEND mmla_private_libs " -l${mmla_openmp_runtime}")
+  string(APPEND mmla_private_libs " ${mmla_openmp_runtime}")
 endif()
 # The .pc file finds its prefix from where it lies, so the installed tree may be moved.
 file(RELATIVE_PATH mmla_pc_to_prefix
