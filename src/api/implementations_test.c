@@ -73,7 +73,12 @@ static void a_name_is_unique_in_its_operation(void **state) {
     }
 }
 
-static void every_operation_has_an_available_reference(void **state) {
+/* Plain C: what every processor can run. */
+static int is_plain(const mmla_implementation *it) {
+    return strcmp(it->name, "reference") == 0 || strcmp(it->name, "portable") == 0;
+}
+
+static void every_operation_has_a_plain_implementation(void **state) {
     const mmla_context *ctx = context_of(state);
     const int32_t n = mmla_implementation_count(ctx);
     for (int32_t i = 0; i < n; i++) {
@@ -83,10 +88,9 @@ static void every_operation_has_an_available_reference(void **state) {
         for (int32_t j = 0; j < n; j++) {
             mmla_implementation it;
             mmla_implementation_get(ctx, j, &it, NULL);
-            found +=
-                strcmp(it.op, of_op.op) == 0 && strcmp(it.name, "reference") == 0 && it.available;
+            found += strcmp(it.op, of_op.op) == 0 && is_plain(&it) && it.available;
         }
-        assert_int_equal(found, 1);
+        assert_true(found > 0);
     }
 }
 
@@ -98,8 +102,7 @@ static void a_processor_without_extensions_is_the_reason(void **state) {
     for (int32_t i = 0; i < n; i++) {
         mmla_implementation it;
         mmla_implementation_get(ctx, i, &it, NULL);
-        const char *const plain[] = {"reference", "portable"};
-        if (strcmp(it.name, plain[0]) == 0 || strcmp(it.name, plain[1]) == 0) {
+        if (is_plain(&it)) {
             assert_true(it.available);
         } else {
             assert_false(it.available);
@@ -115,7 +118,7 @@ int main(void) {
         cmocka_unit_test(an_index_outside_is_refused_and_writes_nothing),
         cmocka_unit_test(null_arguments_are_named),
         cmocka_unit_test(a_name_is_unique_in_its_operation),
-        cmocka_unit_test(every_operation_has_an_available_reference),
+        cmocka_unit_test(every_operation_has_a_plain_implementation),
         cmocka_unit_test(a_processor_without_extensions_is_the_reason),
     };
     return cmocka_run_group_tests_name("implementations", tests, set_up, tear_down);
