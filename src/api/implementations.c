@@ -4,14 +4,12 @@
 #include "base/error.h"
 #include "base/impl.h"
 #include "ops/attend/attend.h"
-#include "ops/attend/attend.h"
 #include "ops/kv_gather/kv_gather.h"
 #include "ops/lists/lists.h"
 
 typedef const mmla_impl *const *(*list_fn)(size_t *n);
 
 static const list_fn lists[] = {
-    mmla_attend_list,
     mmla_attend_list,
     mmla_kv_gather_list,
     mmla_lists_list,
