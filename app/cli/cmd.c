@@ -11,19 +11,26 @@
 #include "base/checked.h"
 
 enum {
-    LONG_ONLY = 256,    /* getopt's value of option i is LONG_ONLY + i, above every letter */
-    HELP_COLUMN = 26,   /* where the text of an option starts */
+    LONG_ONLY = 256,  /* getopt's value of option i is LONG_ONLY + i, above every letter */
+    HELP_COLUMN = 26, /* where the text of an option starts */
+    MESSAGE_BYTES = 1024,
     NAME_BYTES_MAX = 48 /* of words compared by cmd_nearest */
 };
 
 void cmd_message(const cmd_spec *spec, const char *format, ...) {
+    char text[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    fflush(stdout);
-    fprintf(stderr, "megamla %s: ", spec->verb);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    /* Names out of a file may hold anything; a terminal must not obey it. */
+    for (char *c = text; *c != '\0'; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f) {
+            *c = '?';
+        }
+    }
+    fflush(stdout);
+    fprintf(stderr, "megamla %s: %s\n", spec->verb, text);
 }
 
 static void option_print(const cmd_option *o) {

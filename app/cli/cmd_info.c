@@ -1,0 +1,135 @@
+/* cmd_info.c - megamla info: what this build can do on this machine, and why not the rest. */
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include <megamla/version.h>
+
+#include "app/cli/cmd.h"
+#include "base/check.h"
+
+enum { OPT_JSON };
+
+static const cmd_option options[] = {
+    [OPT_JSON] = {"json", 0, NULL, "print JSON"},
+    {0},
+};
+
+static const cmd_spec spec = {
+    .verb = "info",
+    .synopsis = "[OPTION]...",
+    .about = "Shows the version, the devices, and for every operation its implementations in the\n"
+             "order in which they are tried: which of them this machine can use, and why not the\n"
+             "others.",
+    .options = options,
+    .epilogue = "exit status: 0 success; 1 the output could not be written; 2 bad usage",
+};
+
+enum { MODEL_BYTES = 128 };
+
+/* The processor's own name, from where Linux keeps it; "" elsewhere. */
+static void model_read(char out[MODEL_BYTES]) {
+    char line[512];
+    out[0] = '\0';
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (file == NULL) {
+        return;
+    }
+    while (out[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
+        const char *colon = strchr(line, ':');
+        if (colon != NULL && strncmp(line, "model name", 10) == 0) {
+            snprintf(out, MODEL_BYTES, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+        }
+    }
+    fclose(file);
+}
+
+/* Why there is no CUDA device 0; "" when there is one. */
+static void cuda_ask(mmla_error *err) {
+    mmla_context *ctx = NULL;
+    *err = (mmla_error){0};
+    const mmla_context_options o = {.device = MMLA_CUDA(0)};
+    if (mmla_context_create(&o, &ctx, err) == MMLA_OK) {
+        err->message[0] = '\0';
+    }
+    mmla_context_destroy(ctx);
+}
+
+static void text_print(const mmla_context *ctx) {
+    char model[MODEL_BYTES];
+    mmla_error err;
+    model_read(model);
+    cuda_ask(&err);
+    printf("megamla %s\n\ndevices\n  %-10s %d thread%s%s%s\n", mmla_version_string(), "cpu",
+           (int)mmla_context_get_threads(ctx), mmla_context_get_threads(ctx) == 1 ? "" : "s",
+           model[0] != '\0' ? ", " : "", model);
+    printf("  %-10s %s\n\nimplementations, in the order of preference\n", "cuda:0",
+           err.message[0] == '\0' ? "available" : err.message);
+    const char *last = "";
+    for (int32_t i = 0; i < mmla_implementation_count(ctx); i++) {
+        mmla_implementation impl;
+        if (mmla_implementation_get(ctx, i, &impl, &err) != MMLA_OK) {
+            continue;
+        }
+        printf("  %-14s %-14s %s%s\n", strcmp(last, impl.op) != 0 ? impl.op : "", impl.name,
+               impl.available ? "available" : "not available: ", impl.reason);
+        last = impl.op;
+    }
+}
+
+static bool json_print(const mmla_context *ctx) {
+    char model[MODEL_BYTES];
+    mmla_error err;
+    model_read(model);
+    cuda_ask(&err);
+    json_t *list = json_array();
+    for (int32_t i = 0; i < mmla_implementation_count(ctx); i++) {
+        mmla_implementation impl;
+        mmla_error ignored;
+        if (mmla_implementation_get(ctx, i, &impl, &ignored) == MMLA_OK) {
+            json_array_append_new(
+                list, json_pack("{s:s, s:s, s:s, s:b, s:s}", "op", impl.op, "name", impl.name,
+                                "device", impl.device == MMLA_DEVICE_CPU ? "cpu" : "cuda",
+                                "available", (int)impl.available, "reason", impl.reason));
+        }
+    }
+    json_t *json = json_pack("{s:s, s:[{s:s, s:b, s:i, s:s}, {s:s, s:b, s:s}], s:o}", "version",
+                             mmla_version_string(), "devices", "device", "cpu", "available", 1,
+                             "threads", (int)mmla_context_get_threads(ctx), "model", model,
+                             "device", "cuda:0", "available", err.message[0] == '\0', "reason",
+                             err.message, "implementations", list);
+    const bool ok = json != NULL && json_dumpf(json, stdout, JSON_INDENT(2)) == 0;
+    putchar('\n');
+    json_decref(json);
+    return ok;
+}
+
+int cmd_info(int argc, char **argv) {
+    bool json = false;
+    cmd_parser parser = cmd_parser_init(&spec, argc, argv);
+    for (int option; (option = cmd_parser_next(&parser)) != CMD_OPTION_END;) {
+        if (option == CMD_OPTION_HELP) {
+            return CMD_OK;
+        }
+        if (option != OPT_JSON) {
+            return CMD_USAGE;
+        }
+        json = true;
+    }
+    if (!cmd_parser_has_operands(&parser, 0, 0)) {
+        return CMD_USAGE;
+    }
+    mmla_context *ctx = cmd_context_create(&spec, MMLA_CPU, 0);
+    if (ctx == NULL) {
+        return CMD_FAILED;
+    }
+    bool ok = true;
+    if (json) {
+        ok = json_print(ctx);
+    } else {
+        text_print(ctx);
+    }
+    mmla_context_destroy(ctx);
+    return ok ? CMD_OK : CMD_FAILED;
+}

@@ -1,0 +1,93 @@
+/* run_json.c - the summary for programs: the same facts, one JSON object. */
+#include <math.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "app/cli/run_report.h"
+
+/* JSON has no infinities; they become null. */
+static json_t *real(double x) {
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *times_json(const run_times *t) {
+    return json_pack("{s:o, s:o, s:o, s:i}", "median_us", real(1e6 * t->median), "p10_us",
+                     real(1e6 * t->p10), "p90_us", real(1e6 * t->p90), "runs", t->n);
+}
+
+static json_t *chain_json(const run_measurement *m) {
+    static const char *const names[MMLA_CHAIN_STEPS] = {"rope_q", "attend", "unrope", "quantise"};
+    json_t *chain = times_json(&m->chain);
+    json_t *steps = json_object();
+    for (int i = 0; i < MMLA_CHAIN_STEPS; i++) {
+        json_object_set_new(steps, names[i], real(1e6 * m->chain_steps[i].median));
+    }
+    json_object_set_new(chain, "steps_us", steps);
+    json_object_set_new(chain, "times_fused", real(m->chain.median / m->fused.median));
+    return chain;
+}
+
+static json_t *sizes_json(run_sizes s) {
+    return json_pack("{s:I, s:I, s:I}", "as_is", (json_int_t)s.as_is, "as_584", (json_int_t)s.as_v4,
+                     "as_bf16", (json_int_t)s.as_bf16);
+}
+
+static json_t *attend_json(const run_report *r) {
+    const capture_usage *u = &r->usage;
+    return json_pack(
+        "{s:I, s:I, s:i, s:s, s:s, s:{s:I, s:I, s:I, s:I}, s:o, s:o}", "tokens",
+        (json_int_t)u->n_tokens, "tokens_without_keys", (json_int_t)u->n_empty, "heads",
+        (int)capture_dim32(r->capture, 'H'), "q_layout", capture_attend_layout_name(r->capture),
+        "out_form", capture_attend_form_name(r->capture), "keys", "window", (json_int_t)u->window.n,
+        "compressed", (json_int_t)u->compressed.n, "least", (json_int_t)u->least, "most",
+        (json_int_t)u->most, "kv_read_bytes", sizes_json(run_sizes_read(u)), "kv_held_bytes",
+        sizes_json(run_sizes_stored(u)));
+}
+
+static json_t *difference_json(const capture_difference *d) {
+    json_t *json = json_pack("{s:s, s:b, s:I, s:I}", "name", d->name, "passed", d->is_passed,
+                             "elements", (json_int_t)d->n, "different", (json_int_t)d->n_different);
+    if (d->is_near) {
+        json_object_set_new(json, "max_abs", real(d->max_abs));
+        json_object_set_new(json, "tolerance_used", real(check_near_used(&d->near)));
+        json_object_set_new(json, "cosine_distance", real(check_near_cosine(&d->near)));
+    }
+    return json;
+}
+
+static json_t *comparison_json(const run_report *r) {
+    json_t *outputs = json_array();
+    for (int32_t i = 0; i < r->n_differences; i++) {
+        json_array_append_new(outputs, difference_json(&r->differences[i]));
+    }
+    return json_pack("{s:s, s:b, s:o, s:o}", "with", r->compared_to, "passed",
+                     run_report_is_passed(r), "elapsed_us", real(1e6 * r->compared_seconds),
+                     "outputs", outputs);
+}
+
+bool run_report_print_json(const run_report *r) {
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:o}", "file", r->path, "op", r->capture->op->name,
+                  "implementation", r->call->implementation, "device", r->device, "threads",
+                  (int)r->n_threads, "elapsed", times_json(&r->times.fused));
+    if (json == NULL) {
+        return false;
+    }
+    if (r->times.chain.n > 0) {
+        json_object_set_new(json, "chain", chain_json(&r->times));
+    }
+    if (capture_is_attend(r->capture)) {
+        json_object_set_new(json, "attend", attend_json(r));
+    }
+    if (r->compared_to != NULL) {
+        json_object_set_new(json, "comparison", comparison_json(r));
+    }
+    if (r->output != NULL) {
+        json_object_set_new(json, "output", json_string(r->output));
+    }
+    const int status = json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    putchar('\n');
+    json_decref(json);
+    return status == 0;
+}

@@ -1,0 +1,29 @@
+/* run_measure.h - how long a captured call and its unfused chain take. */
+#ifndef APP_CLI_RUN_MEASURE_H
+#define APP_CLI_RUN_MEASURE_H
+
+#include "app/capture/capture.h"
+
+enum { RUN_SAMPLES_MAX = 1000 };
+
+/* Seconds. */
+typedef struct run_times {
+    int n; /* samples */
+    double median, p10, p90;
+} run_times;
+
+typedef struct run_measurement {
+    run_times fused;
+    run_times chain;                         /* n = 0 without a chain */
+    run_times chain_steps[MMLA_CHAIN_STEPS]; /* rope q, attend, rotate back, quantise */
+} run_measurement;
+
+/* run_measure - run `call`, and in turn `chain` (may be NULL), and time both.
+ *
+ * One untimed run of each comes first. n_repeats 0: as often as a short wait allows, 51 times at
+ * most, so that a person gets an answer at once and a slow reference is not run in vain.
+ * errors   what the operation returns */
+mmla_status run_measure(
+    capture_call *call, capture_call *chain, int n_repeats, run_measurement *out, mmla_error *err);
+
+#endif
