@@ -46,7 +46,13 @@ static void drop(struct results *r) {
     free(r->max_logits);
 }
 
-/* Output may differ by one rounding of the cast: 1/8 of the value, or the smallest codes. */
+/* Output may differ by one rounding of the cast: 1/8 of the value, or the smallest codes. Where the
+ * probabilities are rounded to bf16, also by 2^-9 of the largest number averaged: the keys are
+ * normal deviates, none beyond 6. docs/numerics.md derives both. */
+static double absolute_tolerance(const char *name) {
+    return strcmp(name, "avx512_bf16") == 0 ? 1.1e-3 + 6 * 0x1p-9 : 1.1e-3;
+}
+
 static void expect_near_reference(attend_fixture *f, const char *name) {
     const int64_t n = f->n_tokens * f->desc.n_heads;
     double *want = malloc((size_t)n * MMLA_LATENT_DIM * sizeof *want);
@@ -58,7 +64,7 @@ static void expect_near_reference(attend_fixture *f, const char *name) {
     }
     struct results reference = keep(f);
     assert_int_equal(attend_fixture_run(f, name), MMLA_OK);
-    struct near out = near_init("out", 1.1e-3, 1.01 / 8);
+    struct near out = near_init("out", absolute_tolerance(name), 1.01 / 8);
     struct near lse = near_init("lse", 1e-5, 4.01 / 65536);
     struct near max = near_init("max_logits", 1e-5, 4.01 / 65536);
     for (int64_t i = 0; i < n * MMLA_LATENT_DIM; i++) {
