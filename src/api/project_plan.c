@@ -1,0 +1,132 @@
+/* project_plan.c - check, choose, run. */
+#include "base/check.h"
+#include "base/checked.h"
+#include "base/context.h"
+#include "base/error.h"
+#include "ops/project/project.h"
+
+enum {
+    GROUPS_MAX = MMLA_HEADS_MAX / MMLA_HEADS_PER_GROUP,
+    RANK_MAX = 65536,
+    RANK_DEFAULT = 1024,
+    OPERAND_ALIGNMENT = 16,
+    WORKSPACE_ALIGNMENT = 64
+};
+
+struct mmla_project_plan {
+    const mmla_context *ctx;
+    const mmla_project_impl *impl;
+    mmla_project_problem problem;
+};
+
+static mmla_status resolve_rank(const mmla_project_desc *desc, int32_t *rank, mmla_error *err) {
+    *rank = desc->rank == 0 ? RANK_DEFAULT : desc->rank;
+    if (*rank < MMLA_PROJECT_RANK_MULTIPLE || *rank > RANK_MAX ||
+        *rank % MMLA_PROJECT_RANK_MULTIPLE != 0) {
+        return mmla_error_set(err, MMLA_E_SHAPE, "rank",
+                              "is %d, must be 0 (%d) or a multiple of %d, %d .. %d",
+                              (int)desc->rank, RANK_DEFAULT, MMLA_PROJECT_RANK_MULTIPLE,
+                              MMLA_PROJECT_RANK_MULTIPLE, RANK_MAX);
+    }
+    return MMLA_OK;
+}
+
+/* The strides of packed scales, in int32 words. They stay as given: a word stride of 0 follows the
+ * call's n_tokens. */
+static mmla_status check_scale_strides(const mmla_project_desc *desc, mmla_error *err) {
+    int64_t word, least, group, bytes;
+    MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "x_scale_word_stride", desc->x_scale_word_stride,
+                                            desc->max_tokens, 1, &word));
+    if (desc->x_scale_word_stride == 0) {
+        word = mmla_round_up_i64(desc->max_tokens, 4);
+    }
+    if (!mmla_mul_i64(MMLA_PROJECT_SCALE_WORDS, word, &least)) {
+        return mmla_error_set(err, MMLA_E_SIZE, "x_scale_word_stride",
+                              "is %lld, %d of it exceed 2^63", (long long)word,
+                              MMLA_PROJECT_SCALE_WORDS);
+    }
+    MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "x_scale_group_stride", desc->x_scale_group_stride,
+                                            least, 1, &group));
+    if (!mmla_mul_i64(group, (int64_t)desc->n_groups * 4, &bytes)) {
+        return mmla_error_set(err, MMLA_E_SIZE, "x_scale_group_stride",
+                              "is %lld, %d words of it exceed 2^63 bytes", (long long)group,
+                              (int)desc->n_groups);
+    }
+    return MMLA_OK;
+}
+
+/* Fills p from a description, or says what is wrong with it. */
+static mmla_status
+resolve(const mmla_project_desc *desc, mmla_project_problem *p, mmla_error *err) {
+    p->desc = *desc;
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "n_groups", desc->n_groups, 1, GROUPS_MAX));
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "max_tokens", desc->max_tokens, 0, INT32_MAX));
+    MMLA_RETURN_IF_FAILED(resolve_rank(desc, &p->desc.rank, err));
+    MMLA_RETURN_IF_FAILED(mmla_check_enum(err, "x_scale_layout", (int)desc->x_scale_layout, 2));
+    return desc->x_scale_layout == MMLA_SCALE_PACKED ? check_scale_strides(desc, err) : MMLA_OK;
+}
+
+mmla_status mmla_project_plan_create(mmla_context *ctx,
+                                     const mmla_project_desc *desc,
+                                     mmla_project_plan **plan,
+                                     mmla_error *err) {
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
+    *plan = NULL;
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
+
+    mmla_project_problem problem = {.n_threads = ctx->n_threads};
+    MMLA_RETURN_IF_FAILED(resolve(desc, &problem, err));
+    size_t n;
+    const mmla_impl *const *list = mmla_project_list(&n);
+    const mmla_impl *impl = mmla_impl_pick(ctx, list, n, &problem, desc->implementation, err);
+    if (impl == NULL) {
+        return MMLA_E_NO_IMPLEMENTATION;
+    }
+    mmla_project_plan *p = mmla_context_alloc(ctx, sizeof *p);
+    if (p == NULL) {
+        return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", sizeof *p);
+    }
+    *p = (mmla_project_plan){ctx, (const mmla_project_impl *)impl, problem};
+    *plan = p;
+    return MMLA_OK;
+}
+
+void mmla_project_plan_destroy(mmla_project_plan *plan) {
+    if (plan != NULL) {
+        mmla_context_free(plan->ctx, plan);
+    }
+}
+
+size_t mmla_project_workspace_bytes(const mmla_project_plan *plan) {
+    return plan->impl->thread_bytes * (size_t)plan->problem.n_threads;
+}
+
+const char *mmla_project_plan_implementation(const mmla_project_plan *plan) {
+    return plan->impl->base.name;
+}
+
+mmla_status mmla_project_run(const mmla_project_plan *plan,
+                             const mmla_project_args *args,
+                             void *workspace,
+                             void *stream) {
+    if (plan == NULL || args == NULL) {
+        return MMLA_E_NULL;
+    }
+    mmla_error *err = args->error;
+    const mmla_project_problem *p = &plan->problem;
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "n_tokens", args->n_tokens, 0, p->desc.max_tokens));
+    if (args->n_tokens == 0) {
+        return MMLA_OK;
+    }
+    const bool packed = p->desc.x_scale_layout == MMLA_SCALE_PACKED;
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "x", args->x, OPERAND_ALIGNMENT));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "x_scale", args->x_scale, packed ? 4 : 1));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "weight", args->weight, OPERAND_ALIGNMENT));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "weight_scale", args->weight_scale, 1));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "z", args->z, sizeof *args->z));
+    if (plan->impl->thread_bytes > 0) {
+        MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "workspace", workspace, WORKSPACE_ALIGNMENT));
+    }
+    return plan->impl->run(p, args, workspace, stream);
+}
