@@ -224,7 +224,7 @@ static mmla_status length_parse(const safetensors_file *file, int64_t *n, mmla_e
 }
 
 static mmla_status header_parse(safetensors_file *file, mmla_error *err) {
-    int64_t n;
+    int64_t n = 0;
     MMLA_RETURN_IF_FAILED(length_parse(file, &n, err));
     json_error_t json_error;
     file->header = json_loadb((const char *)file->bytes + LENGTH_BYTES, (size_t)n,
