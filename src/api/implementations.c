@@ -6,6 +6,7 @@
 #include "ops/attend/attend.h"
 #include "ops/kv_gather/kv_gather.h"
 #include "ops/lists/lists.h"
+#include "ops/project/project.h"
 
 typedef const mmla_impl *const *(*list_fn)(size_t *n);
 
@@ -13,6 +14,7 @@ static const list_fn lists[] = {
     mmla_attend_list,
     mmla_kv_gather_list,
     mmla_lists_list,
+    mmla_project_list,
 };
 
 enum { N_LISTS = sizeof lists / sizeof lists[0] };
