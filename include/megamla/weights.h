@@ -27,15 +27,15 @@ typedef enum mmla_weights_kind {
     MMLA_WEIGHTS_Q_TO_STANDARD = 4  /* bf16 q, fused -> standard */
 } mmla_weights_kind;
 
+/* Sizes of up to 2^31 - 1; what a kind does not name below is ignored. */
 typedef struct mmla_weights_desc {
     mmla_weights_kind kind;
-    int32_t n_heads; /* PERMUTE_WQ_B, Q_*: H of this rank, a multiple of 8, 8 .. 128 */
-    /* PERMUTE_WQ_B: H * 512 (0: that).  PERMUTE_WO_A: any.  EXPAND_SCALES: weight rows, any count.
-     * Q_*: tokens */
-    int64_t rows;
-    int64_t cols; /* PERMUTE_WQ_B: K, bytes of a weight row.  PERMUTE_WO_A: 4096 (0: that) */
-    int64_t
-        scale_cols; /* PERMUTE_WQ_B, EXPAND_SCALES: scale bytes of a row.  PERMUTE_WO_A: 128 (0) */
+    int32_t n_heads;    /* PERMUTE_WQ_B, Q_*: H of this rank, a multiple of 8, 8 .. 128 */
+    int64_t rows;       /* PERMUTE_WQ_B: H * 512 (0: that); PERMUTE_WO_A: any, all groups of it;
+                           EXPAND_SCALES: weight rows, any; Q_*: tokens */
+    int64_t cols;       /* PERMUTE_WQ_B: K, bytes of a weight row; PERMUTE_WO_A: 4096 (0: that) */
+    int64_t scale_cols; /* PERMUTE_WQ_B, EXPAND_SCALES: scale bytes of a row; PERMUTE_WO_A: 128
+                           (0: that) */
 } mmla_weights_desc;
 
 typedef struct mmla_weights_args {
@@ -58,14 +58,24 @@ MMLA_API size_t mmla_weights_workspace_bytes(const mmla_weights_plan *plan); /* 
 
 /* mmla_weights_run - move bytes; nothing is computed.
  *
- * PERMUTE_WQ_B    row h * 512 + x goes to (x / 16) * (H * 16) + h * 16 + x mod 16, its scales with
- * it PERMUTE_WO_A    column h * 512 + c * 32 + i goes to (c * 8 + h) * 32 + i  (h < 8, c < 16, i <
- * 32); scale column h * 16 + c goes to c * 8 + h EXPAND_SCALES   scale_out[r] = scale_in[r / 32]
- * Q_TO_FUSED      element h * 512 + x of every token goes to the place of PERMUTE_WQ_B
- * Q_TO_STANDARD   back
+ * PERMUTE_WQ_B
+ *     row h * 512 + x goes to (x / 16) * (H * 16) + h * 16 + x mod 16, its scales with it
+ * PERMUTE_WO_A
+ *     column h * 512 + c * 32 + i goes to (c * 8 + h) * 32 + i   (h < 8, c < 16, i < 32), scale
+ *     column h * 16 + c to c * 8 + h
+ * EXPAND_SCALES
+ *     scale_out[r] = scale_in[r / 32]
+ * Q_TO_FUSED
+ *     element h * 512 + x of every token goes to the place of PERMUTE_WQ_B
+ * Q_TO_STANDARD
+ *     back
  *
- * memory   in and out must not overlap; no alignment beyond the element's
- * errors   MMLA_E_NULL; MMLA_E_ALIGNMENT: nothing written
+ * memory   in and out, and their scales, must not overlap; no alignment beyond the element's
+ * stream   the CPU runs before it returns and takes NULL
+ * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT; MMLA_E_VALUE: an output overlaps its input;
+ *          MMLA_E_SHAPE: scales were given, but scale_cols is 0.  Nothing is written
+ * edges    rows 0 of any kind but PERMUTE_WQ_B touches nothing
+ * source   docs/format.md, src/ops/weights/README.md
  * since    0.1
  */
 MMLA_API mmla_status mmla_weights_run(const mmla_weights_plan *plan,
