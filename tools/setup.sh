@@ -43,6 +43,7 @@ need_ci() {
     need_test
     need_fmt
     need clang have_command clang
+    need clang-tidy have_command clang-tidy
     need libomp-dev have_file /usr/lib/llvm-14/lib/libomp.so
     need valgrind have_command valgrind
     need gcc-aarch64-linux-gnu have_command aarch64-linux-gnu-gcc

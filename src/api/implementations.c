@@ -7,6 +7,7 @@
 #include "ops/kv_gather/kv_gather.h"
 #include "ops/lists/lists.h"
 #include "ops/project/project.h"
+#include "ops/weights/weights.h"
 
 typedef const mmla_impl *const *(*list_fn)(size_t *n);
 
@@ -15,6 +16,7 @@ static const list_fn lists[] = {
     mmla_kv_gather_list,
     mmla_lists_list,
     mmla_project_list,
+    mmla_weights_list,
 };
 
 enum { N_LISTS = sizeof lists / sizeof lists[0] };
