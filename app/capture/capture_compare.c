@@ -9,8 +9,8 @@
 
 enum { STRETCH = 4096 }; /* values converted at a time */
 
-static const check_tolerance out_tolerance = {1.1e-3, 1.01 / 8, 1e-3};
-static const check_tolerance lse_tolerance = {1e-5, 4.01 / 65536, 0.0};
+static const check_tolerance out_tolerance = {.abs = 1.1e-3, .rel = 1.01 / 8, .cosine = 1e-3};
+static const check_tolerance lse_tolerance = {.abs = 1e-5, .rel = 4.01 / 65536};
 
 /* z is rounded to bf16 after sums in fp32 that may be taken in any order: half an ulp on each side,
  * and near a rounding boundary or a cancellation a share of what was summed. */
@@ -112,7 +112,8 @@ int32_t capture_compare(const capture_call *got,
         } else if (strcmp(d->name, "out") == 0) {
             numbers_compare(&a, &b, out_tolerance, d);
         } else if (strcmp(d->name, "z") == 0) {
-            const check_tolerance z_tolerance = {largest(&b) * Z_ABS_SHARE, Z_REL, 1e-3};
+            const check_tolerance z_tolerance = {
+                .abs = largest(&b) * Z_ABS_SHARE, .rel = Z_REL, .cosine = 1e-3};
             numbers_compare(&a, &b, z_tolerance, d);
         } else if (strcmp(d->name, "out_scale") == 0) {
             d->is_passed = true; /* its effect is in out */
