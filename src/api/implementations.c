@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/impl.h"
 #include "ops/attend/attend.h"
+#include "ops/chain/chain.h"
 #include "ops/kv_gather/kv_gather.h"
 #include "ops/lists/lists.h"
 #include "ops/project/project.h"
@@ -13,6 +14,7 @@ typedef const mmla_impl *const *(*list_fn)(size_t *n);
 
 static const list_fn lists[] = {
     mmla_attend_list,
+    mmla_chain_list,
     mmla_kv_gather_list,
     mmla_lists_list,
     mmla_project_list,

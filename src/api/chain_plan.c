@@ -1,0 +1,119 @@
+/* chain_plan.c - check, choose, run the steps. */
+#include "api/attend_check.h"
+#include "base/check.h"
+#include "base/context.h"
+#include "base/error.h"
+#include "ops/chain/chain.h"
+
+enum { WORKSPACE_ALIGNMENT = 64 };
+
+struct mmla_chain_plan {
+    const mmla_context *ctx;
+    const mmla_chain_impl *impl;
+    mmla_attend_problem problem;
+    mmla_chain_layout layout;
+};
+
+mmla_status mmla_chain_plan_create(mmla_context *ctx,
+                                   const mmla_attend_desc *desc,
+                                   mmla_chain_plan **plan,
+                                   mmla_error *err) {
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
+    *plan = NULL;
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
+
+    mmla_attend_problem problem;
+    mmla_chain_layout layout;
+    MMLA_RETURN_IF_FAILED(mmla_attend_problem_init(ctx, desc, &problem, err));
+    if (!mmla_chain_layout_init(&problem, &layout)) {
+        return mmla_error_set(err, MMLA_E_SIZE, "max_tokens",
+                              "is %lld, its intermediates exceed 2^63 bytes",
+                              (long long)desc->max_tokens);
+    }
+    size_t n;
+    const mmla_impl *const *list = mmla_chain_list(&n);
+    const mmla_impl *impl = mmla_impl_pick(ctx, list, n, &problem, desc->implementation, err);
+    if (impl == NULL) {
+        return MMLA_E_NO_IMPLEMENTATION;
+    }
+    mmla_chain_plan *p = mmla_context_alloc(ctx, sizeof *p);
+    if (p == NULL) {
+        return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", sizeof *p);
+    }
+    *p = (mmla_chain_plan){ctx, (const mmla_chain_impl *)impl, problem, layout};
+    *plan = p;
+    return MMLA_OK;
+}
+
+void mmla_chain_plan_destroy(mmla_chain_plan *plan) {
+    if (plan != NULL) {
+        mmla_context_free(plan->ctx, plan);
+    }
+}
+
+size_t mmla_chain_workspace_bytes(const mmla_chain_plan *plan) {
+    return (size_t)plan->layout.total_bytes;
+}
+
+uint16_t *
+mmla_chain_intermediate(const mmla_chain_plan *plan, mmla_chain_step step, void *workspace) {
+    switch (step) {
+    case MMLA_CHAIN_ROPE_Q:
+        return workspace;
+    case MMLA_CHAIN_ATTEND:
+    case MMLA_CHAIN_UNROPE:
+        return (uint16_t *)(void *)((uint8_t *)workspace + plan->layout.tensor_bytes);
+    case MMLA_CHAIN_QUANTISE:
+        break;
+    }
+    return NULL;
+}
+
+/* What every run checks; *empty when there is nothing to do. */
+static mmla_status check_call(const mmla_chain_plan *plan,
+                              const mmla_attend_args *args,
+                              const void *workspace,
+                              bool *empty) {
+    if (plan == NULL || args == NULL) {
+        return MMLA_E_NULL;
+    }
+    MMLA_RETURN_IF_FAILED(mmla_attend_args_check(&plan->problem, args));
+    *empty = args->n_tokens == 0;
+    return *empty ? MMLA_OK
+                  : mmla_check_pointer(args->error, "workspace", workspace, WORKSPACE_ALIGNMENT);
+}
+
+mmla_status mmla_chain_step_run(const mmla_chain_plan *plan,
+                                mmla_chain_step step,
+                                const mmla_attend_args *args,
+                                void *workspace,
+                                void *stream) {
+    bool empty;
+    if (plan != NULL && args != NULL) {
+        MMLA_RETURN_IF_FAILED(mmla_check_enum(args->error, "step", (int)step, MMLA_CHAIN_STEPS));
+    }
+    MMLA_RETURN_IF_FAILED(check_call(plan, args, workspace, &empty));
+    return empty
+               ? MMLA_OK
+               : plan->impl->run_step(&plan->problem, &plan->layout, step, args, workspace, stream);
+}
+
+mmla_status mmla_chain_run(const mmla_chain_plan *plan,
+                           const mmla_attend_args *args,
+                           void *workspace,
+                           void *stream) {
+    bool empty;
+    MMLA_RETURN_IF_FAILED(check_call(plan, args, workspace, &empty));
+    mmla_status result = MMLA_OK;
+    for (int step = 0; step < MMLA_CHAIN_STEPS && !empty; step++) {
+        const mmla_status status = plan->impl->run_step(
+            &plan->problem, &plan->layout, (mmla_chain_step)step, args, workspace, stream);
+        /* An illegal position makes its own token NaN; the others are still completed. */
+        result = result == MMLA_OK ? status : result;
+        if (status != MMLA_OK && status != MMLA_E_INDEX) {
+            break;
+        }
+    }
+    return result;
+}
