@@ -1,0 +1,127 @@
+/* check.h - every implementation on this machine against the reference, over inputs that hurt.
+ *
+ * A suite is one operation. A case is drawn from (seed, operation, number) alone, so that any one
+ * of them can be replayed. Each case runs every implementation that the context can use, before the
+ * reference does, and records a verdict for each: results within the tolerance, red zones and bytes
+ * of no one's business untouched, the same bits again, with one thread, and for part of the batch.
+ */
+#ifndef APP_CHECK_CHECK_H
+#define APP_CHECK_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <megamla/megamla.h>
+
+enum {
+    CHECK_ROWS_MAX = 64,            /* operations times implementations */
+    CHECK_IMPLEMENTATIONS_MAX = 16, /* of one operation */
+    CHECK_TEXT_BYTES = 320
+};
+
+typedef struct check_options {
+    uint64_t seed;
+    bool quick;                 /* fewer and smaller cases */
+    int64_t only_case;          /* -1: all */
+    const char *op;             /* NULL: all */
+    const char *implementation; /* NULL: all */
+    int32_t n_threads;          /* 0: every core */
+    mmla_device device;
+    bool corrupt; /* damage every result before it is compared: the test of this test */
+    void (*progress)(void *user, const char *op, int64_t done, int64_t total); /* may be NULL */
+    void *progress_user;
+} check_options;
+
+/* What one implementation did with one case. */
+typedef struct check_verdict {
+    bool failed;
+    double out_used; /* share of the tolerance of the main result; 0 for byte identity */
+    double lse_used; /* likewise of lse and max_logits */
+    char why[CHECK_TEXT_BYTES];
+} check_verdict;
+
+/* One line of the report. */
+typedef struct check_row {
+    const char *op;
+    const char *implementation;
+    bool by_bytes; /* results must be identical, no tolerance applies */
+    int64_t n_cases;
+    int64_t n_refused; /* descriptions this implementation does not take */
+    int64_t n_failed;
+    double out_used; /* worst of all cases */
+    double lse_used;
+    int64_t failed_case; /* first */
+    char failed_shape[CHECK_TEXT_BYTES];
+    char failed_why[CHECK_TEXT_BYTES];
+} check_row;
+
+typedef struct check_session {
+    check_options options;
+    mmla_context
+        *many;         /* the threads asked for, at least 2 so that there is something to compare */
+    mmla_context *one; /* one thread */
+    check_row rows[CHECK_ROWS_MAX];
+    int n_rows;
+} check_session;
+
+/* One operation: `run` draws case idx and records a verdict for each implementation. */
+typedef struct check_suite {
+    const char *name;
+    int64_t n_quick, n_full;
+    void (*run)(check_session *s, int64_t idx);
+} check_suite;
+
+extern const check_suite check_suite_attend;
+extern const check_suite check_suite_merge;
+extern const check_suite check_suite_chain;
+extern const check_suite check_suite_attend_large;
+extern const check_suite check_suite_kv_insert;
+extern const check_suite check_suite_kv_gather;
+extern const check_suite check_suite_project;
+extern const check_suite check_suite_list;
+extern const check_suite check_suite_weights;
+
+/* Opens the contexts. On failure err says why; destroy is still needed. */
+mmla_status check_session_init(check_session *s, const check_options *options, mmla_error *err);
+void check_session_deinit(check_session *s);
+
+/* Runs what the options select. Returns the number of cases run, 0 when nothing matched. */
+int64_t check_session_run(check_session *s);
+
+/* Implementations of op this context can use and the options select, the reference last. An
+ * operation that has none listed has one, called "library". Returns their number. */
+int check_session_implementations(const check_session *s,
+                                  const char *op,
+                                  const char *names[CHECK_IMPLEMENTATIONS_MAX]);
+
+/* Whether to run an operation whose plans take no implementation by name: it is called "library".
+ */
+bool check_session_wants_library(const check_session *s);
+
+/* Adds a verdict; `shape` describes the case to a person. */
+void check_session_record(check_session *s,
+                          const char *op,
+                          const char *implementation,
+                          bool by_bytes,
+                          int64_t idx,
+                          const char *shape,
+                          const check_verdict *verdict);
+void check_session_refuse(check_session *s, const char *op, const char *implementation);
+
+/* Marks a verdict as failed; the first reason stays. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+void check_verdict_fail(check_verdict *verdict, const char *format, ...);
+
+/* With options.corrupt, flips one bit of a result; else does nothing. */
+void check_session_corrupt(const check_session *s, void *result, int64_t bytes);
+
+/* Value number 0 .. n-1 of dimension `dim` in case idx. Every n cases in a row take every value
+ * once, in an order that differs from row to row and from dimension to dimension. n at most 64. */
+int check_draw(uint64_t seed, int dim, int64_t idx, int n);
+
+/* Failed cases of all rows. */
+int64_t check_session_failures(const check_session *s);
+
+#endif

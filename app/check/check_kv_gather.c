@@ -1,0 +1,190 @@
+/* check_kv_gather.c - every implementation of kv_gather gives the reference's rows and writes no
+ * others.
+ *
+ * Caches hold random bytes: every code under every scale, NaN codes and NaN scales among them.
+ */
+#include <stdio.h>
+
+#include "app/check/check.h"
+#include "app/check/check_buffer.h"
+#include "app/check/check_cache.h"
+#include "app/check/check_rng.h"
+
+enum { D = MMLA_LATENT_DIM, FAULTS_BEFORE = 7 };
+
+typedef struct gather_case {
+    mmla_kv_gather_desc desc;
+    mmla_kv_gather_args args;
+    check_buffer cache, table, seq_lens, gather_lens;
+    int32_t n_faults;
+    int64_t out_elements;
+    char shape[CHECK_TEXT_BYTES];
+} gather_case;
+
+static void draw_requests(gather_case *c, bool with_gather_lens, check_rng *rng) {
+    const mmla_kv_gather_desc *d = &c->desc;
+    const int64_t reach = (int64_t)d->table_width * d->cache.page_tokens;
+    const int32_t wild[] = {INT32_MIN, -1, 0, INT32_MAX};
+    c->table = check_buffer_create(c->args.n_requests * d->table_stride * 4, 4, 0xFF);
+    c->seq_lens = check_buffer_create(c->args.n_requests * 4, 4, 0xFF);
+    c->gather_lens =
+        with_gather_lens ? check_buffer_create(c->args.n_requests * 4, 4, 0xFF) : (check_buffer){0};
+    for (int64_t r = 0; r < c->args.n_requests; r++) {
+        int32_t *table = (int32_t *)c->table.data + r * d->table_stride;
+        for (int64_t k = 0; k < d->table_stride; k++) {
+            table[k] = check_rng_chance(rng, 0.15)
+                           ? check_rng_bad_index(rng, d->cache.n_pages)
+                           : (int32_t)check_rng_below(rng, d->cache.n_pages);
+        }
+        /* Some sequences reach past the block table. */
+        int32_t seq = (int32_t)check_rng_below(rng, reach + reach / 4 + 2);
+        int32_t wanted = (int32_t)check_rng_below(rng, d->rows - d->offset + 3);
+        seq = check_rng_chance(rng, 0.15) ? wild[check_rng_below(rng, 4)] : seq;
+        wanted = check_rng_chance(rng, 0.1) ? wild[check_rng_below(rng, 4)] : wanted;
+        ((int32_t *)c->seq_lens.data)[r] = seq;
+        const int64_t has = seq > 0 ? seq : 0;
+        int64_t n = has;
+        if (with_gather_lens) {
+            ((int32_t *)c->gather_lens.data)[r] = wanted;
+            n = wanted < 0 ? 0 : wanted < has ? wanted : has;
+        }
+        c->n_faults += n > d->rows - d->offset;
+    }
+    c->args.block_table = (const int32_t *)c->table.data;
+    c->args.seq_lens = (const int32_t *)c->seq_lens.data;
+    c->args.gather_lens = (const int32_t *)c->gather_lens.data;
+}
+
+static gather_case gather_case_create(const check_session *s, int64_t idx) {
+    static const int32_t pages[] = {1, 2, 16, 61, 64, 128, 256};
+    const uint64_t seed = s->options.seed;
+    check_rng rng = check_rng_at(seed, 0x676174, (uint64_t)idx);
+    const mmla_kv_format format = (mmla_kv_format)(MMLA_KV_V4 + check_draw(seed, 40, idx, 3));
+    const int32_t page_tokens = pages[check_draw(seed, 41, idx, 7)];
+    const int stride = check_draw(seed, 42, idx, CHECK_STRIDES);
+    gather_case c = {.desc = {.cache = {.format = format,
+                                        .page_tokens = page_tokens,
+                                        .n_pages = 1 + check_rng_below(&rng, 4)}}};
+    const int64_t records = page_tokens * mmla_kv_record_bytes(format);
+    const int64_t more[] = {0, 0, 16 * (1 + check_rng_below(&rng, 97)), 1 << 20};
+    c.desc.cache.page_stride_bytes = stride == 0 ? 0 : (records + 15) / 16 * 16 + more[stride];
+    const int64_t page_bytes =
+        stride == 0 ? mmla_kv_page_bytes(format, page_tokens) : c.desc.cache.page_stride_bytes;
+    c.cache = check_buffer_create(c.desc.cache.n_pages * page_bytes, 16, 0);
+    for (int64_t page = 0; page < c.desc.cache.n_pages; page++) {
+        for (int64_t i = 0; i < records; i++) {
+            c.cache.data[page * page_bytes + i] = (uint8_t)(check_rng_next(&rng) >> 32);
+        }
+    }
+    c.args.cache = c.cache.data;
+    c.args.n_requests = check_rng_below(&rng, 6);
+    c.desc.max_requests = c.args.n_requests + check_rng_below(&rng, 2);
+    c.desc.table_width = 1 + (int32_t)check_rng_below(&rng, 5);
+    c.desc.table_stride = c.desc.table_width + check_rng_below(&rng, 3);
+    c.desc.rows = 1 + check_rng_below(&rng, 150);
+    c.desc.offset = check_rng_below(&rng, c.desc.rows + 1) / (1 + check_rng_below(&rng, 3));
+    c.desc.row_stride = D + 8 * check_rng_below(&rng, 3);
+    c.out_elements = c.args.n_requests * c.desc.rows * c.desc.row_stride;
+    draw_requests(&c, check_rng_chance(&rng, 0.6), &rng);
+    snprintf(c.shape, sizeof c.shape,
+             "%s pages=%lldx%d page_stride=%lld requests=%lld table=%d rows=%lld offset=%lld%s%s",
+             mmla_kv_format_name(format), (long long)c.desc.cache.n_pages, page_tokens,
+             (long long)c.desc.cache.page_stride_bytes, (long long)c.args.n_requests,
+             c.desc.table_width, (long long)c.desc.rows, (long long)c.desc.offset,
+             c.args.gather_lens != NULL ? " gather_lens" : "", c.n_faults > 0 ? " faults" : "");
+    return c;
+}
+
+static void gather_case_destroy(gather_case *c) {
+    check_buffer_destroy(&c->cache);
+    check_buffer_destroy(&c->table);
+    check_buffer_destroy(&c->seq_lens);
+    check_buffer_destroy(&c->gather_lens);
+}
+
+static bool gather_run(const gather_case *c,
+                       mmla_context *ctx,
+                       const char *name,
+                       uint8_t poison,
+                       check_buffer *out,
+                       check_verdict *verdict) {
+    mmla_kv_gather_desc desc = c->desc;
+    desc.implementation = name;
+    mmla_error err = {0};
+    mmla_kv_gather_plan *plan;
+    const mmla_status planned = mmla_kv_gather_plan_create(ctx, &desc, &plan, &err);
+    *out = (check_buffer){0};
+    if (planned != MMLA_OK) {
+        if (planned != MMLA_E_NO_IMPLEMENTATION) {
+            check_verdict_fail(verdict, "the plan was refused: %s", err.message);
+        }
+        return planned != MMLA_E_NO_IMPLEMENTATION;
+    }
+    *out = check_buffer_create(c->out_elements * 2, 16, poison);
+    int32_t n_faults = FAULTS_BEFORE;
+    mmla_kv_gather_args args = c->args;
+    args.out = (uint16_t *)out->data;
+    args.n_faults = &n_faults;
+    args.error = &err;
+    const mmla_status status = mmla_kv_gather_run(plan, &args, NULL, NULL);
+    const mmla_status wanted = c->n_faults > 0 ? MMLA_E_INDEX : MMLA_OK;
+    if (status != wanted || n_faults - FAULTS_BEFORE != c->n_faults) {
+        check_verdict_fail(verdict, "run returned %s and %d faults, not %s and %d: %s",
+                           mmla_status_name(status), n_faults - FAULTS_BEFORE,
+                           mmla_status_name(wanted), c->n_faults, err.message);
+    }
+    if (!check_buffer_is_intact(out)) {
+        check_verdict_fail(verdict, "bytes before or behind the rows were written");
+    }
+    mmla_kv_gather_plan_destroy(plan);
+    return true;
+}
+
+/* Equal bits, or NaN on both sides: its sign and payload are nobody's promise. Poison counts as
+ * bits, so a row that is not to be written shows. */
+static void compare(const check_buffer *got, const check_buffer *want, check_verdict *verdict) {
+    const uint16_t *a = (const uint16_t *)got->data, *b = (const uint16_t *)want->data;
+    for (int64_t i = 0; i < got->bytes / 2; i++) {
+        const bool nan = (a[i] & 0x7FFF) > 0x7F80 && (b[i] & 0x7FFF) > 0x7F80;
+        if (a[i] != b[i] && !nan) {
+            check_verdict_fail(verdict, "element %lld of the workspace is 0x%04X, reference 0x%04X",
+                               (long long)i, a[i], b[i]);
+            return;
+        }
+    }
+}
+
+static void run_case(check_session *s, int64_t idx) {
+    /* Neither is NaN in bf16, twice over. */
+    enum { POISON_A = 0x5A, POISON_B = 0xC3 };
+    gather_case c = gather_case_create(s, idx);
+    const char *names[CHECK_IMPLEMENTATIONS_MAX];
+    check_buffer a[CHECK_IMPLEMENTATIONS_MAX] = {0}, b[CHECK_IMPLEMENTATIONS_MAX] = {0};
+    check_verdict verdicts[CHECK_IMPLEMENTATIONS_MAX] = {0}, reference = {0};
+    bool ran[CHECK_IMPLEMENTATIONS_MAX];
+    const int n = check_session_implementations(s, "kv_gather", names);
+    for (int i = 0; i < n; i++) {
+        ran[i] = gather_run(&c, s->many, names[i], POISON_A, &a[i], &verdicts[i]) &&
+                 gather_run(&c, s->one, names[i], POISON_B, &b[i], &verdicts[i]);
+    }
+    check_buffer want_a, want_b;
+    gather_run(&c, s->one, "reference", POISON_A, &want_a, &reference);
+    gather_run(&c, s->one, "reference", POISON_B, &want_b, &reference);
+    for (int i = 0; i < n; i++) {
+        if (ran[i]) {
+            check_session_corrupt(s, a[i].data, a[i].bytes);
+            compare(&a[i], &want_a, &verdicts[i]);
+            compare(&b[i], &want_b, &verdicts[i]);
+            check_session_record(s, "kv_gather", names[i], true, idx, c.shape, &verdicts[i]);
+        } else {
+            check_session_refuse(s, "kv_gather", names[i]);
+        }
+        check_buffer_destroy(&a[i]);
+        check_buffer_destroy(&b[i]);
+    }
+    check_buffer_destroy(&want_a);
+    check_buffer_destroy(&want_b);
+    gather_case_destroy(&c);
+}
+
+const check_suite check_suite_kv_gather = {"kv_gather", 200, 2000, run_case};

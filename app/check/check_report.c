@@ -1,0 +1,104 @@
+/* check_report.c - how much of each tolerance was used, and how to replay what failed. */
+#include "app/check/check_report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "app/cli/term.h"
+
+/* "31 %", or what stands for it when results must be identical. */
+static term_text used_text(const check_row *row, double used) {
+    term_text t;
+    if (row->by_bytes) {
+        snprintf(t.text, sizeof t.text, "%s", row->n_failed > 0 ? "differs" : "identical");
+    } else if (isfinite(used) && used < 1e4) {
+        /* Rounded up, so that 100 % says that something was not within the tolerance. */
+        snprintf(t.text, sizeof t.text, "%.0f %%", ceil(100.0 * used));
+    } else {
+        snprintf(t.text, sizeof t.text, "beyond");
+    }
+    return t;
+}
+
+static bool has_lse(const check_row *row) {
+    return strcmp(row->op, "project") != 0 && !row->by_bytes;
+}
+
+static void print_failure(const check_session *s, const check_row *row, FILE *to) {
+    const check_options *o = &s->options;
+    const bool is_listed = strcmp(row->implementation, "library") != 0;
+    fprintf(to, "\n%s, %s: %lld of %lld cases failed, first case %lld\n  %s\n  %s\n", row->op,
+            row->implementation, (long long)row->n_failed, (long long)row->n_cases,
+            (long long)row->failed_case, row->failed_shape, row->failed_why);
+    fprintf(to, "  replay: megamla check --op %s%s%s --seed %llu --case %lld%s", row->op,
+            is_listed ? " --impl " : "", is_listed ? row->implementation : "",
+            (unsigned long long)o->seed, (long long)row->failed_case, o->quick ? " --quick" : "");
+    if (o->n_threads > 0) {
+        fprintf(to, " --threads %d", o->n_threads);
+    }
+    fprintf(to, "\n");
+}
+
+void check_report_print(const check_session *s, FILE *to) {
+    int64_t n_cases = 0;
+    fprintf(to, "%-14s %-15s %7s %8s  %10s %10s  %s\n", "operation", "implementation", "cases",
+            "refused", "tolerance", "lse", "result");
+    for (int i = 0; i < s->n_rows; i++) {
+        const check_row *row = &s->rows[i];
+        n_cases += row->n_cases;
+        fprintf(to, "%-14s %-15s %7s %8s  %10s %10s  %s\n", row->op, row->implementation,
+                term_count(row->n_cases).text, term_count(row->n_refused).text,
+                row->n_cases > 0 ? used_text(row, row->out_used).text : "-",
+                row->n_cases > 0 && has_lse(row) ? used_text(row, row->lse_used).text : "-",
+                row->n_failed > 0  ? "FAIL"
+                : row->n_cases > 0 ? "PASS"
+                                   : "refused");
+    }
+    for (int i = 0; i < s->n_rows; i++) {
+        if (s->rows[i].n_failed > 0) {
+            print_failure(s, &s->rows[i], to);
+        }
+    }
+    const int64_t failed = check_session_failures(s);
+    fprintf(to, "\n%s cases, %s failed; seed %llu\n", term_count(n_cases).text,
+            term_count(failed).text, (unsigned long long)s->options.seed);
+}
+
+/* JSON has no infinity: what is beyond every tolerance is null. */
+static json_t *real_or_null(double x) {
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *row_to_json(const check_row *row) {
+    json_t *o =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:b}", "op", row->op, "impl", row->implementation,
+                  "cases", (json_int_t)row->n_cases, "refused", (json_int_t)row->n_refused,
+                  "failed", (json_int_t)row->n_failed, "by_bytes", row->by_bytes);
+    json_object_set_new(o, "tolerance_used", real_or_null(row->out_used));
+    json_object_set_new(o, "lse_tolerance_used", real_or_null(row->lse_used));
+    if (row->n_failed > 0) {
+        json_object_set_new(o, "first_failure",
+                            json_pack("{s:I, s:s, s:s}", "case", (json_int_t)row->failed_case,
+                                      "shape", row->failed_shape, "why", row->failed_why));
+    }
+    return o;
+}
+
+bool check_report_save(const check_session *s, const char *path) {
+    json_t *rows = json_array();
+    for (int i = 0; i < s->n_rows; i++) {
+        json_array_append_new(rows, row_to_json(&s->rows[i]));
+    }
+    json_t *root = json_pack("{s:s, s:I, s:b, s:i, s:o}", "version", mmla_version_string(), "seed",
+                             (json_int_t)s->options.seed, "quick", s->options.quick, "threads",
+                             mmla_context_get_threads(s->many), "rows", rows);
+    FILE *to = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    bool ok = to != NULL && json_dumpf(root, to, JSON_INDENT(2)) == 0 && fputc('\n', to) != EOF;
+    if (to != NULL && to != stdout) {
+        ok = fclose(to) == 0 && ok;
+    }
+    json_decref(root);
+    return ok;
+}

@@ -1,0 +1,17 @@
+/* check_report.h - the rows of a session as a table for people and as JSON for programs. */
+#ifndef APP_CHECK_CHECK_REPORT_H
+#define APP_CHECK_CHECK_REPORT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "app/check/check.h"
+
+/* One line an operation and implementation, then the first failure of each with the command that
+ * replays it. */
+void check_report_print(const check_session *s, FILE *to);
+
+/* The same as JSON; "-" is standard output. False and errno when path cannot be written. */
+bool check_report_save(const check_session *s, const char *path);
+
+#endif

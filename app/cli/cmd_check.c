@@ -1,0 +1,144 @@
+/* cmd_check.c - megamla check: a doctor for a new install, and the test that runs everything. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/check/check.h"
+#include "app/check/check_report.h"
+#include "app/cli/cmd.h"
+#include "app/cli/term.h"
+
+enum {
+    OPT_OP,
+    OPT_IMPL,
+    OPT_QUICK,
+    OPT_SEED,
+    OPT_CASE,
+    OPT_THREADS,
+    OPT_DEVICE,
+    OPT_JSON,
+    SEED_DEFAULT = 1
+};
+
+static const cmd_option options[] = {
+    {"op", 0, "OP",
+     "only this one: kv_insert, kv_gather, list, weights, attend,\n"
+     "attend_large, merge, chain, project"},
+    {"impl", 0, "NAME", "only this implementation; megamla info lists them"},
+    {"quick", 'q', NULL, "fewer and smaller cases: seconds instead of minutes"},
+    {"seed", 0, "N", "draw other cases (default 1)"},
+    {"case", 0, "N", "only case N of the operation, to replay a failure"},
+    {"threads", 't', "N", "threads of one call (default: all)"},
+    {"device", 'd', "DEVICE", "cpu (default), cuda or cuda:N"},
+    {"json", 0, "FILE", "also write the result as JSON; - writes it instead of the table"},
+    {0},
+};
+
+static const cmd_spec spec = {
+    .verb = "check",
+    .synopsis = "[OPTION]...",
+    .about =
+        "Runs every implementation that this machine can use against the reference, over inputs\n"
+        "chosen to hurt: invalid, repeated and missing entries, odd page sizes and strides, NaN\n"
+        "everywhere but in the rows that count. Shows how much of each tolerance was used.",
+    .options = options,
+    .epilogue = "exit status: 0 all passed; 1 something failed; 2 bad usage\n\n"
+                "examples\n"
+                "  megamla check --quick\n"
+                "  megamla check --op attend --impl avx2 --seed 7 --case 12",
+};
+
+static void show_progress(void *user, const char *op, int64_t done, int64_t total) {
+    term_progress_set(user, done, total, op);
+}
+
+/* Reads the options into o and *json. CMD_OK, or the exit status; *help when help was shown. */
+static int read_options(int argc, char **argv, check_options *o, const char **json, bool *help) {
+    cmd_parser p = cmd_parser_init(&spec, argc, argv);
+    int64_t n = 0;
+    for (int option; (option = cmd_parser_next(&p)) != CMD_OPTION_END;) {
+        bool ok = true;
+        switch (option) {
+        case OPT_OP:
+            o->op = p.value;
+            break;
+        case OPT_IMPL:
+            o->implementation = p.value;
+            break;
+        case OPT_QUICK:
+            o->quick = true;
+            break;
+        case OPT_SEED:
+            ok = cmd_parse_count(&spec, "seed", p.value, 0, INT64_MAX, &n);
+            o->seed = (uint64_t)n;
+            break;
+        case OPT_CASE:
+            ok = cmd_parse_count(&spec, "case", p.value, 0, INT32_MAX, &o->only_case);
+            break;
+        case OPT_THREADS:
+            ok = cmd_parse_count(&spec, "threads", p.value, 1, 4096, &n);
+            o->n_threads = (int32_t)n;
+            break;
+        case OPT_DEVICE:
+            ok = cmd_parse_device(&spec, p.value, &o->device);
+            break;
+        case OPT_JSON:
+            *json = p.value;
+            break;
+        case CMD_OPTION_HELP:
+            *help = true;
+            return CMD_OK;
+        default:
+            return CMD_USAGE;
+        }
+        if (!ok) {
+            return CMD_USAGE;
+        }
+    }
+    return cmd_parser_has_operands(&p, 0, 0) ? CMD_OK : CMD_USAGE;
+}
+
+int cmd_check(int argc, char **argv) {
+    term_progress progress = term_progress_init("check");
+    check_options o = {.seed = SEED_DEFAULT,
+                       .only_case = -1,
+                       .progress = show_progress,
+                       .progress_user = &progress};
+    const char *json = NULL;
+    bool help = false;
+    const int usage = read_options(argc, argv, &o, &json, &help);
+    if (usage != CMD_OK || help) {
+        return usage;
+    }
+    check_session s;
+    mmla_error err = {0};
+    int status = CMD_FAILED;
+    if (check_session_init(&s, &o, &err) != MMLA_OK) {
+        cmd_message(&spec, "%s", err.message);
+        goto done;
+    }
+    const double start = term_now();
+    const int64_t n_run = check_session_run(&s);
+    term_progress_deinit(&progress);
+    if (n_run == 0 || s.n_rows == 0) {
+        cmd_message(&spec, "nothing matches: --op %s --impl %s --case %lld",
+                    o.op != NULL ? o.op : "(all)",
+                    o.implementation != NULL ? o.implementation : "(all)", (long long)o.only_case);
+        status = CMD_USAGE;
+        goto done;
+    }
+    if (json == NULL || strcmp(json, "-") != 0) {
+        check_report_print(&s, stdout);
+        printf("%s on %d threads\n", term_seconds(term_now() - start).text,
+               mmla_context_get_threads(s.many));
+    }
+    status = check_session_failures(&s) > 0 ? CMD_FAILED : CMD_OK;
+    if (json != NULL && !check_report_save(&s, json)) {
+        cmd_message(&spec, "cannot write %s: %s", json, strerror(errno));
+        status = CMD_FAILED;
+    }
+done:
+    check_session_deinit(&s);
+    return status;
+}
