@@ -19,7 +19,7 @@ foreach(source ${test_sources})
   endif()
   add_executable(${name} ${source})
   mmla_target_flags(${name})
-  target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
+  target_compile_definitions(${name} PRIVATE _GNU_SOURCE MMLA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_include_directories(${name} PRIVATE src include tests ${PROJECT_SOURCE_DIR})
   # Internal functions are hidden in the shared library, so tests link the static one.
   target_link_libraries(${name} PRIVATE megamla_static PkgConfig::cmocka m)

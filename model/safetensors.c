@@ -230,9 +230,11 @@ static mmla_status header_parse(safetensors_file *file, mmla_error *err) {
     file->header = json_loadb((const char *)file->bytes + LENGTH_BYTES, (size_t)n,
                               JSON_REJECT_DUPLICATES, &json_error);
     if (file->header == NULL) {
+        const bool utf8 = json_error_code(&json_error) == json_error_invalid_utf8;
         return mmla_error_set(err, MMLA_E_VALUE, "header",
-                              "byte %lld of the file: %.120s; write the file again",
-                              (long long)(LENGTH_BYTES + json_error.position), json_error.text);
+                              "byte %lld of the file: %s%.120s; write the file again",
+                              (long long)(LENGTH_BYTES + json_error.position),
+                              utf8 ? "not UTF-8, " : "", json_error.text);
     }
     if (!json_is_object(file->header)) {
         return mmla_error_set(err, MMLA_E_VALUE, "header", "must be a JSON object");

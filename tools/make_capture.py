@@ -420,11 +420,11 @@ def all_files(seed):
     files = {}
     data, result = mixed_batch(seed)
     files["examples/mixed_batch.safetensors"] = data
-    files["tests/golden/captures/mixed_batch.safetensors"] = result
+    files["tests/golden/captures/mixed_batch.expected.safetensors"] = result
     for i, (name, make) in enumerate(SMALL.items()):
         data, result = make(np.random.RandomState(seed + 1 + i))
         files[f"examples/captures/{name}.safetensors"] = data
-        files[f"tests/golden/captures/{name}.safetensors"] = result
+        files[f"tests/golden/captures/{name}.expected.safetensors"] = result
     return files
 
 
