@@ -68,14 +68,24 @@ MMLA_API const char *mmla_kv_insert_plan_implementation(const mmla_kv_insert_pla
  *     x'     = rotate(x, floor(positions[t] / ratio) * ratio), the last 64 dims, rounded to bf16
  *     record(slots[t]) = quantise(x')
  *
+ * norm     x * (1 / sqrt(mean(x * x) + eps)) * norm_weight in fp32, docs/numerics.md has the order
+ *          of the sum; rounded to bf16 once
+ *
  * memory   only the addressed records' bytes change; the V4 pad byte is written 0
  * threads  any number of calls at once, on different slots
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
- *          MMLA_E_INDEX: a slot at or past the capacity, or a position outside cos_sin (negative
- *          included) of a row that was to be written; that row writes nothing, all others are
- * written edges    T' = 0 touches nothing. A slot named twice holds the later row. A NaN keeps its
- * group NaN: code 0x7F (e4m3), or scale 0x7F and codes 0 for the whole group of 16 (e2m1). source
- * docs/format.md, docs/numerics.md; definition: src/ops/kv_insert/kv_insert_ref.c since    0.1
+ *          MMLA_E_INDEX: a row that was to be written has a slot at or past the capacity, or a
+ *          position whose line is not in cos_sin (negative ones included); such rows write nothing,
+ *          all others are written, and the message names the first
+ *
+ * edges    T' = 0 touches nothing, and pointers may be NULL. A slot named twice holds the later
+ *          row. The position of a row with a negative slot is not looked at. A NaN is stored as
+ *          code 0x7F (e4m3), 0x7FFF (bf16), or as code 0 with the scale of its group NaN (e2m1:
+ *          0x7F; index keys: 0xFF); it does not enter the group's maximum. An infinity makes a
+ *          ue8m0 scale of e4m3 codes NaN, and saturates in e2m1 groups with an e4m3 scale.
+ *
+ * source   docs/format.md, docs/numerics.md; definition: src/ops/kv_insert/kv_insert_ref.c
+ * since    0.1
  */
 MMLA_API mmla_status mmla_kv_insert_run(const mmla_kv_insert_plan *plan,
                                         const mmla_kv_insert_args *args,
@@ -118,15 +128,22 @@ MMLA_API const char *mmla_kv_gather_plan_implementation(const mmla_kv_gather_pla
  *
  *     for r < R, i < g = gather_lens[r]:
  *         p = seq_lens[r] - g + i
- *         out[r * M + offset + i] = bf16(record(block_table[r][p / page_tokens], p mod
- * page_tokens))
+ *         out[r * M + offset + i] = record(block_table[r][p / page_tokens], p mod page_tokens)
+ *
+ * Every value is code * scale in fp32, rounded to bf16; the bf16 part of a V4 record is copied.
  *
  * memory   rows outside these are not touched
+ * threads  any number of calls at once, into different workspaces
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
- *          MMLA_E_INDEX: offset + g > M for some request; its first M - offset rows are written,
- * the rest is not, and all other requests are complete edges    a position past the block table, or
- * a page outside the cache, gives a row of +0 source   docs/format.md; definition:
- * src/ops/kv_gather/kv_gather_ref.c since    0.1
+ *          MMLA_E_INDEX: offset + g > M for some request; its first M - offset rows are
+ *          written, the rest is not, all other requests are complete, and the message names the
+ *          first
+ *
+ * edges    R = 0 touches nothing, and pointers may be NULL. A position past the block table, or a
+ *          page outside the cache, gives a row of +0.
+ *
+ * source   docs/format.md; definition: src/ops/kv_gather/kv_gather_ref.c
+ * since    0.1
  */
 MMLA_API mmla_status mmla_kv_gather_run(const mmla_kv_gather_plan *plan,
                                         const mmla_kv_gather_args *args,

@@ -58,13 +58,11 @@ static void decode_index_fp8(const uint8_t *data, const uint8_t *scale, float *x
     }
 }
 
-/* e2m1 under ue8m0 per 32: scale 2^ceil(log2(amax / 6)), amax at least 6 * 2^-126. */
+/* e2m1 under ue8m0 per 32. A NaN makes the scale NaN and its own code 0. */
 static void encode_index_fp4(const float *x, uint8_t *data, uint8_t *scale) {
     for (int g = 0; g < MMLA_KV_INDEX_FP4_SCALE_BYTES; g++) {
         const float *group = x + g * MMLA_KV_INDEX_FP4_GROUP;
-        const float amax =
-            fmaxf(mmla_quant_amax(group, MMLA_KV_INDEX_FP4_GROUP), MMLA_E2M1_MAX * 0x1p-126f);
-        uint8_t byte = mmla_ue8m0_ceil(amax / MMLA_E2M1_MAX);
+        uint8_t byte = mmla_quant_e2m1_ue8m0_byte(mmla_quant_amax(group, MMLA_KV_INDEX_FP4_GROUP));
         const float inverse = mmla_ue8m0_inverse(byte);
         for (int i = 0; i < MMLA_KV_INDEX_FP4_GROUP; i += 2) {
             const uint8_t low = mmla_e2m1_from_f32(group[i] * inverse);

@@ -15,11 +15,13 @@
 #define MMLA_AMAX_FLOOR 1e-4f       /* of a group that gets a ue8m0 or fp32 scale */
 #define MMLA_E2M1_RAW_FLOOR 0x1p-9f /* smallest e4m3 scale of an e2m1 group */
 
-/* Largest magnitude, NaN ignored; 0 for n == 0. */
+/* Largest magnitude, NaN ignored; 0 for n == 0. A comparison, not fmaxf: of a signalling NaN, which
+ * a bf16 row may hold, fmaxf makes a NaN and forgets the maximum so far. */
 static inline float mmla_quant_amax(const float *x, int n) {
     float amax = 0.0f;
     for (int i = 0; i < n; i++) {
-        amax = fmaxf(amax, fabsf(x[i]));
+        const float a = fabsf(x[i]);
+        amax = a > amax ? a : amax;
     }
     return amax;
 }
@@ -64,6 +66,12 @@ static inline uint8_t mmla_quant_e2m1_group(const float *x, uint8_t *bytes) {
         bytes[i] = (uint8_t)(low | (high << 4));
     }
     return has_nan ? MMLA_E4M3_NAN : scale;
+}
+
+/* Scale byte (ue8m0) of an e2m1 group of 32, as index keys have it: 2^ceil(log2(amax / 6)), not
+ * below 2^-126. */
+static inline uint8_t mmla_quant_e2m1_ue8m0_byte(float amax) {
+    return mmla_ue8m0_ceil(fmaxf(amax, MMLA_E2M1_MAX * 0x1p-126f) / MMLA_E2M1_MAX);
 }
 
 /* 32 values of an attention result, o times `scale`, to e4m3 codes and a ue8m0 byte (returned). The

@@ -184,7 +184,9 @@ static void quant_amax_ignores_nan_and_sign(void **state) {
     const float x[4] = {1.0f, NAN, -3.0f, 2.0f};
     const float nothing[2] = {NAN, NAN};
     assert_true(mmla_quant_amax(x, 4) == 3.0f);
+    const float signalling[3] = {3.0f, mmla_f32_of_bits(0x7F810000u), 1.0f};
     assert_true(mmla_quant_amax(nothing, 2) == 0.0f);
+    assert_true(mmla_quant_amax(signalling, 3) == 3.0f);
     assert_true(mmla_quant_amax(x, 0) == 0.0f);
 }
 

@@ -62,6 +62,31 @@ VEC_INLINE void vec_store_halves(uint16_t *p, vu v) {
     memcpy(p, &halves, 2 * VEC_LANES);
 }
 
+/* The low nibble of each lane to VEC_LANES / 2 bytes, even lanes in the low nibble; lanes hold at
+ * most
+ * 15. Going through bytes in memory would cost a stall: two stores, then one load over both. */
+VEC_INLINE void vec_store_nibbles(uint8_t *p, vu v) {
+#if defined(__AVX2__)
+    typedef uint64_t pairs_of_lanes __attribute__((vector_size(4 * VEC_LANES)));
+    const pairs_of_lanes pairs = (pairs_of_lanes)v | (pairs_of_lanes)v >> 28; /* low bytes count */
+#endif
+#if defined(__AVX512F__)
+    const __m128i bytes = _mm512_cvtepi64_epi8((__m512i)pairs);
+#elif defined(__AVX2__)
+    /* Bytes 0 and 8 of each half, then both halves one after the other. */
+    const __m256i two = _mm256_shuffle_epi8((__m256i)pairs, _mm256_set1_epi16(0x0800));
+    const __m128i bytes =
+        _mm_unpacklo_epi16(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1));
+#else
+    uint64_t bytes;
+    vec_store_bytes((uint8_t *)&bytes, v);
+    bytes = (bytes | bytes >> 4) & 0x00FF00FF00FF00FFu;
+    bytes = (bytes | bytes >> 8) & 0x0000FFFF0000FFFFu;
+    bytes = bytes | bytes >> 16;
+#endif
+    memcpy(p, &bytes, VEC_LANES / 2);
+}
+
 /* The largest lane; no lane is NaN. */
 VEC_INLINE float vec_max_lanes(vf v) {
     float lane[VEC_LANES];
@@ -128,48 +153,56 @@ vec_quant_e4m3(const float *x, int n, int group, int floor_scale, uint8_t *codes
     }
 }
 
-/* Whether any of x[0 .. n-1] is NaN. The e2m1 quantisers leave such rows to the scalar code: e2m1
+/* Whether x[0 .. n-1] are all finite. The e2m1 quantisers leave other rows to the scalar code: e2m1
  * has no NaN, so its group must be found and marked, and nobody needs that to be fast. */
-VEC_INLINE int vec_has_nan(const float *x, int n) {
-    vi nan = (vi){0};
+VEC_INLINE int vec_all_finite(const float *x, int n) {
+    vu outside = vu_set1(0);
     for (int i = 0; i < n; i += VEC_LANES) {
-        nan |= vf_is_nan(vf_load(x + i));
+        outside |= vu_set1(0x7F7FFFFFu) - ((vu)vf_load(x + i) & vu_set1(0x7FFFFFFFu));
     }
-    int32_t any = 0;
+    uint32_t any = 0;
     for (int lane = 0; lane < VEC_LANES; lane++) {
-        any |= nan[lane];
+        any |= outside[lane];
     }
-    return any != 0;
+    return any >> 31 == 0;
 }
 
-/* One code a byte to two a byte, the even element in the low nibble; n codes. */
-VEC_INLINE void vec_pack_nibbles(const uint8_t *codes, int n, uint8_t *bytes) {
-    for (int i = 0; i < n / 2; i++) {
-        bytes[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
+/* 16 values divided by a scale to 8 bytes of e2m1 codes. */
+VEC_INLINE void vec_quant_e2m1_x16(const float *x, float scale, uint8_t *bytes) {
+    for (int i = 0; i < 16; i += VEC_LANES) {
+        vec_store_nibbles(bytes + i / 2, vu_e2m1_from_f32(vf_load(x + i) / vf_set1(scale)));
     }
 }
 
 /* n values in groups of 16 e2m1 codes under an e4m3 scale each: mmla_quant_e2m1_group on all of
- * them. n is at most 512, n / 16 a multiple of VEC_LANES; no value is NaN. */
+ * them. n is at most 512, n / 16 a multiple of 16; all are finite. */
 VEC_INLINE void vec_quant_e2m1(const float *x, int n, uint8_t *bytes, uint8_t *scale) {
     enum { GROUP = 16 };
     float amax[VEC_GROUPS_MAX], divisor[VEC_GROUPS_MAX];
     vec_quant_amax(x, n, GROUP, amax);
     for (int g = 0; g < n / GROUP; g += VEC_LANES) {
-        const vf raw =
-            vf_max(vf_load(amax + g) / vf_set1(MMLA_E2M1_MAX), vf_set1(MMLA_E2M1_RAW_FLOOR));
-        vec_store_bytes(scale + g, vu_e4m3_from_f32(raw));
+        const vf raw = vf_load(amax + g) / vf_set1(MMLA_E2M1_MAX); /* beyond 448 it saturates */
+        vec_store_bytes(scale + g, vu_e4m3_from_f32(vf_max(raw, vf_set1(MMLA_E2M1_RAW_FLOOR))));
     }
     for (int g = 0; g < n / GROUP; g += 16) {
         vec_decode_e4m3_x16(scale + g, 256.0f, divisor + g);
     }
     for (int g = 0; g < n / GROUP; g++) {
-        const vf d = vf_set1(divisor[g]);
-        uint8_t codes[GROUP];
-        for (int i = 0; i < GROUP; i += VEC_LANES) {
-            vec_store_bytes(codes + i, vu_e2m1_from_f32(vf_load(x + g * GROUP + i) / d));
+        vec_quant_e2m1_x16(x + g * GROUP, divisor[g], bytes + g * (GROUP / 2));
+    }
+}
+
+/* n values in groups of 32 e2m1 codes under a ue8m0 byte each. The scale is a power of two, so
+ * dividing by it is exact, like multiplying with its inverse. All values are finite. */
+VEC_INLINE void vec_quant_e2m1_ue8m0(const float *x, int n, uint8_t *bytes, uint8_t *scale) {
+    enum { GROUP = 32 };
+    float amax[VEC_GROUPS_MAX];
+    vec_quant_amax(x, n, GROUP, amax);
+    for (int g = 0; g < n / GROUP; g++) {
+        scale[g] = mmla_quant_e2m1_ue8m0_byte(amax[g]);
+        for (int i = g * GROUP; i < (g + 1) * GROUP; i += 16) {
+            vec_quant_e2m1_x16(x + i, mmla_ue8m0_to_f32(scale[g]), bytes + i / 2);
         }
-        vec_pack_nibbles(codes, GROUP, bytes + g * (GROUP / 2));
     }
 }
 

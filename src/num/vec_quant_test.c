@@ -123,6 +123,25 @@ static void vec_stores_keep_order_and_bounds(void **state) {
     test_buffer_destroy(&halves);
 }
 
+static void vec_nibbles_are_stored_low_first(void **state) {
+    (void)state;
+    test_buffer bytes = test_buffer_create(VEC_LANES / 2, 1);
+    for (uint32_t first = 0; first < 16; first++) {
+        uint32_t lane[VEC_LANES];
+        vu v;
+        for (uint32_t i = 0; i < VEC_LANES; i++) {
+            lane[i] = (first + 7 * i) % 16;
+        }
+        memcpy(&v, lane, sizeof v);
+        vec_store_nibbles(bytes.data, v);
+        for (int i = 0; i < VEC_LANES / 2; i++) {
+            assert_int_equal(((uint8_t *)bytes.data)[i], lane[2 * i] | lane[2 * i + 1] << 4);
+        }
+    }
+    assert_true(test_buffer_is_intact(&bytes));
+    test_buffer_destroy(&bytes);
+}
+
 static void vec_decoders_give_every_code_its_value(void **state) {
     (void)state;
     for (int first = 0; first < 256; first += 16) {
@@ -155,6 +174,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(vec_comparisons_know_nan),
         cmocka_unit_test(vec_max_of_lanes_finds_every_place),
         cmocka_unit_test(vec_stores_keep_order_and_bounds),
+        cmocka_unit_test(vec_nibbles_are_stored_low_first),
         cmocka_unit_test(vec_decoders_give_every_code_its_value),
     };
     return cmocka_run_group_tests_name("vec_quant", tests, NULL, NULL);

@@ -1,0 +1,116 @@
+/* kv_insert_plan.c - check, choose, run. */
+#include "base/check.h"
+#include "base/checked.h"
+#include "base/context.h"
+#include "base/error.h"
+#include "ops/kv_insert/kv_insert.h"
+
+struct mmla_kv_insert_plan {
+    const mmla_context *ctx;
+    const mmla_kv_insert_impl *impl;
+    mmla_kv_insert_problem problem;
+};
+
+/* Fills p from a description, or says what is wrong with it. */
+static mmla_status
+resolve(const mmla_kv_insert_desc *desc, mmla_kv_insert_problem *p, mmla_error *err) {
+    p->desc = *desc;
+    MMLA_RETURN_IF_FAILED(mmla_kv_view_init(&desc->cache, "cache", &p->cache, err));
+    p->dims = mmla_kv_dims(desc->cache.format);
+    if (p->dims == 0) {
+        return mmla_error_set(err, MMLA_E_FORMAT, "cache.format",
+                              "is none, must be v4, v41_fp8, v41_fp4, index_fp8 or index_fp4");
+    }
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "max_tokens", desc->max_tokens, 0, INT32_MAX));
+    MMLA_RETURN_IF_FAILED(
+        mmla_check_stride(err, "row_stride", desc->row_stride, p->dims, 8, &p->desc.row_stride));
+    int64_t elements;
+    if (!mmla_mul_i64(desc->max_tokens, p->desc.row_stride, &elements) ||
+        elements > INT64_MAX / (int64_t)sizeof(uint16_t)) {
+        return mmla_error_set(err, MMLA_E_SIZE, "row_stride",
+                              "is %lld, %lld such rows exceed 2^63 bytes",
+                              (long long)p->desc.row_stride, (long long)desc->max_tokens);
+    }
+    if (desc->ratio < 0 || desc->ratio > 2) {
+        return mmla_error_set(err, MMLA_E_VALUE, "ratio", "is %d, must be 1 or 2 (or 0, for 1)",
+                              (int)desc->ratio);
+    }
+    p->desc.ratio = desc->ratio == 0 ? 1 : desc->ratio;
+    MMLA_RETURN_IF_FAILED(mmla_check_enum(err, "scale_floor", (int)desc->scale_floor, 2));
+    if (desc->norm) {
+        MMLA_RETURN_IF_FAILED(mmla_check_positive(err, "norm_eps", desc->norm_eps));
+    }
+    return mmla_check_range(err, "rope_positions", desc->rope_positions, 1,
+                            INT64_MAX / (MMLA_ROPE_DIM * (int64_t)sizeof(float)));
+}
+
+mmla_status mmla_kv_insert_plan_create(mmla_context *ctx,
+                                       const mmla_kv_insert_desc *desc,
+                                       mmla_kv_insert_plan **plan,
+                                       mmla_error *err) {
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
+    *plan = NULL;
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
+
+    mmla_kv_insert_problem problem = {.n_threads = ctx->n_threads};
+    MMLA_RETURN_IF_FAILED(resolve(desc, &problem, err));
+    size_t n;
+    const mmla_impl *const *list = mmla_kv_insert_list(&n);
+    const mmla_impl *impl = mmla_impl_pick(ctx, list, n, &problem, desc->implementation, err);
+    if (impl == NULL) {
+        return MMLA_E_NO_IMPLEMENTATION;
+    }
+    mmla_kv_insert_plan *p = mmla_context_alloc(ctx, sizeof *p);
+    if (p == NULL) {
+        return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", sizeof *p);
+    }
+    *p = (mmla_kv_insert_plan){ctx, (const mmla_kv_insert_impl *)impl, problem};
+    *plan = p;
+    return MMLA_OK;
+}
+
+void mmla_kv_insert_plan_destroy(mmla_kv_insert_plan *plan) {
+    if (plan != NULL) {
+        mmla_context_free(plan->ctx, plan);
+    }
+}
+
+size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan) {
+    (void)plan;
+    return 0;
+}
+
+const char *mmla_kv_insert_plan_implementation(const mmla_kv_insert_plan *plan) {
+    return plan->impl->base.name;
+}
+
+mmla_status mmla_kv_insert_run(const mmla_kv_insert_plan *plan,
+                               const mmla_kv_insert_args *args,
+                               void *workspace,
+                               void *stream) {
+    (void)workspace;
+    if (plan == NULL || args == NULL) {
+        return MMLA_E_NULL;
+    }
+    mmla_error *err = args->error;
+    const mmla_kv_insert_problem *p = &plan->problem;
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "n_rows", args->n_rows, 0, p->desc.max_tokens));
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "n_slots", args->n_slots, 0, args->n_rows));
+    if (args->n_slots == 0) {
+        return MMLA_OK;
+    }
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "rows", args->rows, 16));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "positions", args->positions, 8));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "slots", args->slots, 8));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "cos_sin", args->cos_sin, 4));
+    if (p->desc.norm) {
+        MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "norm_weight", args->norm_weight, 4));
+    }
+    if (p->cache.n_slots > 0) { /* an empty cache needs no memory, and every slot is refused */
+        MMLA_RETURN_IF_FAILED(
+            mmla_check_pointer(err, "cache", args->cache, MMLA_KV_BASE_ALIGNMENT));
+    }
+    MMLA_RETURN_IF_FAILED(mmla_check_optional(err, "n_faults", args->n_faults, 4));
+    return plan->impl->run(p, args, stream);
+}

@@ -1,0 +1,169 @@
+#include "support/insert_fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/impl.h"
+#include "num/bf16.h"
+#include "ops/kv_insert/kv_insert.h"
+
+insert_fixture insert_fixture_create(mmla_kv_format format) {
+    return (insert_fixture){
+        .desc = {.cache = {.format = format, .page_tokens = 7, .n_pages = 3},
+                 .max_tokens = 8,
+                 .norm_eps = 1e-20f,
+                 .rope_positions = 64},
+        .args = {.n_rows = 8, .n_slots = 8},
+    };
+}
+
+static int64_t row_stride(const insert_fixture *f) {
+    return f->desc.row_stride != 0 ? f->desc.row_stride : mmla_kv_dims(f->desc.cache.format);
+}
+
+uint16_t *insert_fixture_row(insert_fixture *f, int64_t t) {
+    return (uint16_t *)f->rows.data + t * row_stride(f);
+}
+
+int64_t *insert_fixture_positions(insert_fixture *f) {
+    return f->positions.data;
+}
+
+int64_t *insert_fixture_slots(insert_fixture *f) {
+    return f->slots.data;
+}
+
+float *insert_fixture_cos_sin(insert_fixture *f) {
+    return f->cos_sin.data;
+}
+
+const uint8_t *insert_fixture_data(const insert_fixture *f, int64_t slot) {
+    return (const uint8_t *)f->cache.data + mmla_kv_data_offset(&f->view, slot);
+}
+
+const uint8_t *insert_fixture_scale(const insert_fixture *f, int64_t slot) {
+    return (const uint8_t *)f->cache.data + mmla_kv_scale_offset(&f->view, slot);
+}
+
+/* A row of magnitudes between 2^-12 and 2^8, and now and then a zero. */
+static void fill_row(test_rng *rng, uint16_t *row, int dims) {
+    const int level = (int)test_rng_below(rng, 16) - 8;
+    for (int i = 0; i < dims; i++) {
+        const int spread = (int)test_rng_below(rng, 5) - 4;
+        row[i] = test_rng_below(rng, 50) == 0
+                     ? (uint16_t)(0x8000 * test_rng_below(rng, 2))
+                     : mmla_bf16_from_f32(ldexpf(test_rng_normal(rng), level + spread));
+    }
+}
+
+static void fill_slots(test_rng *rng, int64_t *slots, int64_t n, int64_t n_slots) {
+    const int64_t start = n_slots > 0 ? test_rng_below(rng, n_slots) : 0;
+    int64_t step = 1;
+    if (n_slots % 5 != 0) {
+        step = 5; /* coprime, so that all are visited */
+    }
+    for (int64_t t = 0; t < n; t++) {
+        slots[t] = t < n_slots ? (start + t * step) % n_slots : -1;
+    }
+}
+
+void insert_fixture_fill(insert_fixture *f, int32_t n_threads, uint64_t seed) {
+    const mmla_context_options options = {.n_threads = n_threads};
+    assert_int_equal(mmla_context_create(&options, &f->ctx, NULL), MMLA_OK);
+    assert_int_equal(mmla_kv_view_init(&f->desc.cache, "cache", &f->view, NULL), MMLA_OK);
+    const int dims = mmla_kv_dims(f->desc.cache.format);
+    const size_t n = (size_t)f->args.n_rows, p = (size_t)f->desc.rope_positions;
+    test_rng rng = {seed};
+
+    f->rows = test_buffer_create(n * (size_t)row_stride(f) * sizeof(uint16_t), 16);
+    f->positions = test_buffer_create(n * sizeof(int64_t), 8);
+    f->slots = test_buffer_create((size_t)f->args.n_slots * sizeof(int64_t), 8);
+    f->cos_sin = test_buffer_create(p * MMLA_ROPE_DIM * sizeof(float), 4);
+    f->norm_weight = test_buffer_create((size_t)dims * sizeof(float), 4);
+    f->cache = test_buffer_create((size_t)(f->desc.cache.n_pages * f->view.page_stride_bytes), 16);
+
+    for (int64_t t = 0; t < f->args.n_rows; t++) {
+        fill_row(&rng, insert_fixture_row(f, t), dims);
+        insert_fixture_positions(f)[t] = test_rng_below(&rng, f->desc.rope_positions);
+    }
+    fill_slots(&rng, insert_fixture_slots(f), f->args.n_slots, f->view.n_slots);
+    for (size_t i = 0; i < p * MMLA_ROPE_DIM; i++) {
+        insert_fixture_cos_sin(f)[i] = test_rng_uniform(&rng, -1.0f, 1.0f);
+    }
+    for (int i = 0; i < dims; i++) {
+        ((float *)f->norm_weight.data)[i] = test_rng_uniform(&rng, -2.0f, 2.0f);
+    }
+    f->args.rows = f->rows.data;
+    f->args.positions = f->positions.data;
+    f->args.slots = f->slots.data;
+    f->args.cos_sin = f->cos_sin.data;
+    f->args.norm_weight = f->norm_weight.data;
+    f->args.cache = f->cache.data;
+    f->args.n_faults = &f->n_faults;
+}
+
+void insert_fixture_destroy(insert_fixture *f) {
+    mmla_context_destroy(f->ctx);
+    test_buffer_destroy(&f->rows);
+    test_buffer_destroy(&f->positions);
+    test_buffer_destroy(&f->slots);
+    test_buffer_destroy(&f->cos_sin);
+    test_buffer_destroy(&f->norm_weight);
+    test_buffer_destroy(&f->cache);
+}
+
+mmla_status insert_fixture_run(insert_fixture *f, const char *implementation) {
+    mmla_kv_insert_plan *plan;
+    mmla_kv_insert_desc desc = f->desc;
+    desc.implementation = implementation;
+    if (mmla_kv_insert_plan_create(f->ctx, &desc, &plan, &f->error) != MMLA_OK) {
+        fail_msg("%s: %s", implementation, f->error.message);
+    }
+    assert_string_equal(mmla_kv_insert_plan_implementation(plan), implementation);
+    assert_int_equal(mmla_kv_insert_workspace_bytes(plan), 0);
+    f->n_faults = 0;
+    f->error = (mmla_error){0};
+    f->args.error = &f->error;
+    test_buffer_poison(&f->cache);
+    const mmla_status status = mmla_kv_insert_run(plan, &f->args, NULL, NULL);
+    mmla_kv_insert_plan_destroy(plan);
+    assert_true(test_buffer_is_intact(&f->cache));
+    return status;
+}
+
+void insert_fixture_assert_only(const insert_fixture *f, const int64_t *slots, int64_t n) {
+    uint8_t *addressed = calloc(f->cache.bytes + 1, 1);
+    assert_non_null(addressed);
+    for (int64_t i = 0; i < n; i++) {
+        memset(addressed + mmla_kv_data_offset(&f->view, slots[i]), 1, (size_t)f->view.data_bytes);
+        memset(addressed + mmla_kv_scale_offset(&f->view, slots[i]), 1,
+               (size_t)f->view.scale_bytes);
+    }
+    for (size_t i = 0; i < f->cache.bytes; i++) {
+        if (!addressed[i] && !test_buffer_is_untouched(&f->cache, i, i + 1)) {
+            fail_msg("byte %zu of the cache belongs to no written record but changed", i);
+        }
+    }
+    for (int64_t i = 0; i < n; i++) { /* a record of poison alone was not written */
+        const size_t at = (size_t)mmla_kv_data_offset(&f->view, slots[i]);
+        assert_false(test_buffer_is_untouched(&f->cache, at, at + (size_t)f->view.data_bytes));
+    }
+    free(addressed);
+}
+
+const char *insert_implementation(const mmla_context *ctx, size_t idx) {
+    size_t n;
+    const mmla_impl *const *list = mmla_kv_insert_list(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (mmla_impl_unavailable(ctx, list[i])[0] == '\0' && idx-- == 0) {
+            return list[i]->name;
+        }
+    }
+    return NULL;
+}
