@@ -82,7 +82,7 @@ MMLA_API const char *mmla_kv_insert_plan_implementation(const mmla_kv_insert_pla
  *          row. The position of a row with a negative slot is not looked at. A NaN is stored as
  *          code 0x7F (e4m3), 0x7FFF (bf16), or as code 0 with the scale of its group NaN (e2m1:
  *          0x7F; index keys: 0xFF); it does not enter the group's maximum. An infinity makes a
- *          ue8m0 scale of e4m3 codes NaN, and saturates in e2m1 groups with an e4m3 scale.
+ *          ue8m0 scale NaN and saturates under an e4m3 scale.
  *
  * source   docs/format.md, docs/numerics.md; definition: src/ops/kv_insert/kv_insert_ref.c
  * since    0.1

@@ -6,6 +6,7 @@
 #include "ops/attend/attend.h"
 #include "ops/chain/chain.h"
 #include "ops/kv_gather/kv_gather.h"
+#include "ops/kv_insert/kv_insert.h"
 #include "ops/lists/lists.h"
 #include "ops/project/project.h"
 #include "ops/weights/weights.h"
@@ -16,6 +17,7 @@ static const list_fn lists[] = {
     mmla_attend_list,
     mmla_chain_list,
     mmla_kv_gather_list,
+    mmla_kv_insert_list,
     mmla_lists_list,
     mmla_project_list,
     mmla_weights_list,
