@@ -19,7 +19,7 @@
 #include "support/guard.h"
 #include "support/rng.h"
 
-enum { ROUNDS = 120, TOKENS_MAX = 700, REQUESTS_MAX = 6, ROW_MAX = 4096 };
+enum { ROUNDS = 60, TOKENS_MAX = 700, REQUESTS_MAX = 6, ROW_MAX = 4096 };
 
 static uint64_t seed;
 
