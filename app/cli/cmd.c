@@ -180,7 +180,6 @@ bool cmd_parse_bytes(const cmd_spec *spec, const char *option, const char *text,
         const char *name;
         int64_t bytes;
     } units[] = {
-        {"", 1},
         {"B", 1},
         {"KiB", INT64_C(1) << 10},
         {"MiB", INT64_C(1) << 20},

@@ -154,25 +154,22 @@ static int rows_make(const settings *s, row rows[ROWS_MAX]) {
 static void table_print(const settings *s, const row *rows, int n) {
     printf("DeepSeek-V4.1-Flash, %s tokens a request, %s for the caches\n\n",
            term_count(s->kv.context_tokens).text, term_bytes((double)s->memory_bytes).text);
-    printf("%-8s %-10s %-9s %8s %11s %11s %11s %11s %12s %9s %13s\n", "window", "compressed",
-           "index", "B/token", "windows", "compressed", "keys", "a request", "tokens/GiB",
-           "requests", "tokens");
+    printf("%-8s %-10s %-9s %7s %10s %10s %11s %9s %13s\n", "window", "compressed", "index",
+           "B/token", "windows", "a request", "tokens/GiB", "requests", "tokens");
     for (int k = 0; k < n; k++) {
         const row *r = &rows[k];
-        printf("%-8s %-10s %-9s %8.0f %11s %11s %11s %11s %12s %9s %13s\n",
-               mmla_kv_format_name(r->kv.window), mmla_kv_format_name(r->kv.compressed),
-               mmla_kv_format_name(r->kv.index), r->cost.per_token,
-               term_bytes((double)r->cost.window).text, term_bytes((double)r->cost.compressed).text,
-               term_bytes((double)r->cost.index).text, term_bytes((double)r->cost.request).text,
-               term_count(r->tokens_per_gib).text, term_count(r->requests).text,
-               term_count(r->requests * r->kv.context_tokens).text);
+        printf("%-8s %-10s %-9s %7.0f %10s %10s %11s %9s %13s\n", mmla_kv_format_name(r->kv.window),
+               mmla_kv_format_name(r->kv.compressed), mmla_kv_format_name(r->kv.index),
+               r->cost.per_token, term_bytes((double)r->cost.window).text,
+               term_bytes((double)r->cost.request).text, term_count(r->tokens_per_gib).text,
+               term_count(r->requests).text, term_count(r->requests * r->kv.context_tokens).text);
     }
-    printf(
-        "\nB/token is what one more token adds: 2.5 compressed records and index keys. The other\n"
-        "columns hold whole pages (%lld tokens a window page, %lld original tokens a compressed\n"
-        "page), the window at its worst alignment, and %s of compressor rings a request.\n",
-        (long long)s->kv.window_page_tokens, (long long)s->kv.block_tokens,
-        term_bytes((double)rows[0].cost.rings).text);
+    printf("\n"
+           "B/token is what one more token adds: 2.5 compressed records and index keys. A request\n"
+           "holds 43 windows at their worst alignment and %s of compressor rings, all in whole\n"
+           "pages: %lld tokens a window page, %lld original tokens a compressed page.\n",
+           term_bytes((double)rows[0].cost.rings).text, (long long)s->kv.window_page_tokens,
+           (long long)s->kv.block_tokens);
 }
 
 static json_t *row_json(const row *r) {

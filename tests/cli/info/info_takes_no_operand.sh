@@ -1,0 +1,1 @@
+"$MEGAMLA" info x

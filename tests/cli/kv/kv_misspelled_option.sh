@@ -1,0 +1,1 @@
+"$MEGAMLA" kv --contxt 3

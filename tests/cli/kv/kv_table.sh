@@ -1,0 +1,1 @@
+"$MEGAMLA" kv --context 65536 --memory 80GiB

@@ -1,0 +1,2 @@
+# what could not be printed is a failure
+"$MEGAMLA" kv >/dev/full

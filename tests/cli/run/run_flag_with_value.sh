@@ -1,0 +1,1 @@
+"$MEGAMLA" run x --json=1

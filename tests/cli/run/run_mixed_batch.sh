@@ -1,0 +1,1 @@
+"$MEGAMLA" run "$SRC/examples/mixed_batch.safetensors" --compare reference

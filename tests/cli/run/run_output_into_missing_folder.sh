@@ -1,0 +1,1 @@
+"$MEGAMLA" run "$SRC/examples/captures/window_list.safetensors" -o no/out

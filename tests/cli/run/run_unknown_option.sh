@@ -1,0 +1,1 @@
+"$MEGAMLA" run --comparee reference x
