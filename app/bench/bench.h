@@ -1,0 +1,105 @@
+/* bench.h - what is measured, and what came out.
+ *
+ * Every row is one operation at one shape. Its inputs come from a seed, its caches are larger than
+ * the processor's, and the output of the very calls that were timed is compared with the reference
+ * before the row is printed.
+ */
+#ifndef APP_BENCH_BENCH_H
+#define APP_BENCH_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <megamla/megamla.h>
+
+#include "app/bench/bench_harness.h"
+#include "app/bench/openblas.h"
+
+enum {
+    BENCH_ROWS_MAX = 256,
+    BENCH_LIST_MAX = 16,   /* values of one option */
+    BENCH_WINDOW = 128,    /* keys of the sliding window */
+    BENCH_COMPRESSED = 512 /* keys picked from the compressed cache */
+};
+
+/* Values of an option that takes several: 64,16,8. n 0: the default ones. */
+typedef struct bench_list {
+    int64_t values[BENCH_LIST_MAX];
+    int n;
+} bench_list;
+
+/* Record formats of a row. */
+typedef struct bench_formats {
+    const char *name; /* "528+288" */
+    mmla_kv_format window, compressed;
+} bench_formats;
+
+typedef struct bench_options {
+    uint64_t seed;
+    bool quick;
+    const char *op;             /* NULL: all */
+    const char *formats;        /* NULL: the default ones */
+    const char *implementation; /* NULL: the one a plan picks */
+    bench_list heads, tokens;
+    int32_t n_threads; /* 0: every core */
+    int64_t n_samples;
+    void (*progress)(void *user, const char *what, int64_t done, int64_t total); /* may be NULL */
+    void *progress_user;
+} bench_options;
+
+/* One line of the table. A number that does not apply is 0. */
+typedef struct bench_row {
+    const char *op, *formats, *out_form;
+    char implementation[32];
+    int64_t heads, tokens, window, compressed;
+    bench_timing fused;
+    double chain_us; /* the same by separate steps */
+    double sgemm_us; /* the same products in fp32 by OpenBLAS */
+    double floor_us; /* see docs/performance.md */
+    double flop;     /* of one call */
+    double bytes;    /* of one call: records or rows read, or rows written */
+    bool verified;
+    char problem[160]; /* why not */
+} bench_row;
+
+typedef struct bench_session {
+    bench_options options;
+    mmla_context *ctx;
+    openblas blas;
+    double read_gbps, copy_gbps;             /* ceilings, in this run */
+    double sgemm_us[MMLA_HEADS_MAX / 8 + 1]; /* of one token of H heads, at H / 8; 0: not known */
+    bench_row rows[BENCH_ROWS_MAX];
+    int n_rows;
+} bench_session;
+
+/* Opens the context and measures the ceilings. On failure err says why; deinit is still needed. */
+mmla_status bench_session_init(bench_session *s, const bench_options *options, mmla_error *err);
+void bench_session_deinit(bench_session *s);
+
+/* Each measures its operation's shapes, as far as the options select them, and adds rows. */
+void bench_attend_run(bench_session *s);
+void bench_project_run(bench_session *s);
+void bench_kv_run(bench_session *s);
+
+/* True when the options select an operation, a number of heads, formats. */
+bool bench_wants_op(const bench_session *s, const char *op);
+bool bench_wants_formats(const bench_session *s, const char *formats);
+
+/* The values of an option, or n of `values` when it was not given. */
+bench_list bench_list_or(const bench_list *given, const int64_t *values, int n);
+
+/* A row with the description's part filled in; NULL when the table is full. */
+bench_row *bench_row_add(bench_session *s, const char *op, const char *formats);
+
+/* Microseconds below which a call cannot be: its flop at the rate of OpenBLAS (when there is one),
+ * its bytes at the read ceiling. */
+double bench_floor_us(const bench_session *s, const bench_row *row);
+
+/* Microseconds OpenBLAS takes for the two products of one token, measured once for each number of
+ * heads; 0 without OpenBLAS. */
+double bench_sgemm_attend_us(bench_session *s, int64_t n_heads);
+
+/* Bytes that caches must exceed so that no call finds what the one before it left. */
+int64_t bench_cold_bytes(const bench_session *s);
+
+#endif

@@ -1,0 +1,146 @@
+/* bench_report.c - medians beside their floor and the best other way to the same result. */
+#include "app/bench/bench_report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <jansson.h>
+
+#include "app/cli/term.h"
+
+/* A number with a fixed number of decimals, or "-" when it does not apply. */
+static term_text number(double x, int decimals, const char *unit) {
+    term_text t;
+    snprintf(t.text, sizeof t.text, x > 0.0 ? "%.*f%s" : "-", decimals, x, unit);
+    return t;
+}
+
+/* Microseconds with three or four digits. */
+static term_text us(double x) {
+    return number(x, x < 99.95 ? 1 : 0, "");
+}
+
+static term_text count(int64_t n) {
+    term_text t;
+    snprintf(t.text, sizeof t.text, n > 0 ? "%lld" : "-", (long long)n);
+    return t;
+}
+
+static void print_row(const bench_row *row, FILE *to) {
+    const double fused = row->fused.median_us;
+    fprintf(to, "%-13s %-8s %5s %6s", row->op, row->formats != NULL ? row->formats : "-",
+            count(row->heads).text, count(row->tokens).text);
+    if (!row->verified) {
+        fprintf(to, "  %s\n", row->problem);
+        return;
+    }
+    fprintf(to, " %9s %9s %9s %9s %6s %8s %6s %7s  %s\n", us(fused).text,
+            us(row->fused.p10_us).text, us(row->fused.p90_us).text, us(row->chain_us).text,
+            number(row->chain_us / fused, 2, "x").text,
+            number(row->flop * 1e-3 / fused, 1, "").text,
+            number(100.0 * row->sgemm_us / fused, 0, "%").text,
+            number(row->bytes * 1e-3 / fused, 2, "").text, row->implementation);
+}
+
+void bench_report_print(const bench_session *s, FILE *to) {
+    fprintf(to, "ceilings: read %.1f GB/s, copy %.1f GB/s (reads and writes)", s->read_gbps,
+            s->copy_gbps);
+    if (s->blas.library == NULL) {
+        fprintf(to, "\nlibopenblas.so.0 was not found: its column is empty");
+    } else if (s->sgemm_us[8] > 0.0) {
+        fprintf(to, "; OpenBLAS %.1f GFLOP/s on the products of 64 heads",
+                64e-3 * (BENCH_WINDOW + BENCH_COMPRESSED) * 4 * MMLA_LATENT_DIM / s->sgemm_us[8]);
+    }
+    fprintf(to, "\n\n%-13s %-8s %5s %6s %9s %9s %9s %9s %6s %8s %6s %7s  %s\n", "operation",
+            "formats", "heads", "tokens", "us", "p10", "p90", "chain us", "ratio", "GFLOP/s",
+            "BLAS", "GB/s", "implementation");
+    for (int i = 0; i < s->n_rows; i++) {
+        print_row(&s->rows[i], to);
+    }
+}
+
+int bench_report_problems(const bench_session *s) {
+    int n = 0;
+    for (int i = 0; i < s->n_rows; i++) {
+        n += !s->rows[i].verified;
+    }
+    return n;
+}
+
+/* The processor's name as the system gives it. */
+static void device_name(char *name, size_t bytes) {
+    snprintf(name, bytes, "CPU");
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    char line[256];
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) == 0 && colon != NULL) {
+            snprintf(name, bytes, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+            break;
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+}
+
+static json_t *real_or_null(double x) {
+    return x > 0.0 ? json_real(x) : json_null();
+}
+
+static json_t *count_or_null(int64_t n) {
+    return n > 0 ? json_integer((json_int_t)n) : json_null();
+}
+
+static json_t *row_to_json(const bench_row *row) {
+    const double fused = row->fused.median_us;
+    const bool timed = row->verified && fused > 0.0;
+    /* Without a verified output there is no time. */
+    json_t *o = json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:s?, s:s?, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "op",
+        row->op, "heads", count_or_null(row->heads), "tokens", count_or_null(row->tokens), "window",
+        count_or_null(row->window), "compressed", count_or_null(row->compressed), "formats",
+        row->formats, "out_form", row->out_form, "impl", row->implementation, "fused_us",
+        real_or_null(timed ? fused : 0.0), "p10_us", real_or_null(timed ? row->fused.p10_us : 0.0),
+        "p90_us", real_or_null(timed ? row->fused.p90_us : 0.0), "chain_us",
+        real_or_null(row->chain_us), "floor_us", real_or_null(row->floor_us), "tflops",
+        real_or_null(timed ? row->flop * 1e-6 / fused : 0.0), "tbps",
+        real_or_null(timed ? row->bytes * 1e-6 / fused : 0.0), "sgemm_us",
+        real_or_null(row->sgemm_us));
+    if (!row->verified) {
+        json_object_set_new(o, "problem", json_string(row->problem));
+    }
+    return o;
+}
+
+bool bench_report_save(const bench_session *s,
+                       const char *path,
+                       const char *command,
+                       const char *commit) {
+    char device[160], date[32];
+    struct tm utc;
+    const time_t now = time(NULL);
+    device_name(device, sizeof device);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    json_t *rows = json_array();
+    for (int i = 0; i < s->n_rows; i++) {
+        json_array_append_new(rows, row_to_json(&s->rows[i]));
+    }
+    json_t *root =
+        json_pack("{s:s, s:n, s:n, s:s?, s:s, s:s, s:i, s:{s:n, s:f, s:f}, s:o}", "device", device,
+                  "driver", "cuda", "commit", commit, "date", date, "command", command, "threads",
+                  mmla_context_get_threads(s->ctx), "ceilings", "bf16_tflops", "copy_tbps",
+                  s->copy_gbps * 1e-3, "read_tbps", s->read_gbps * 1e-3, "rows", rows);
+    FILE *to = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    bool ok = to != NULL && json_dumpf(root, to, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0 &&
+              fputc('\n', to) != EOF;
+    const int error = errno;
+    if (to != NULL && to != stdout) {
+        ok = fclose(to) == 0 && ok;
+    }
+    json_decref(root);
+    errno = error;
+    return ok;
+}

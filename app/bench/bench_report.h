@@ -1,0 +1,22 @@
+/* bench_report.h - the rows of a session as a table for people and as JSON for files. */
+#ifndef APP_BENCH_BENCH_REPORT_H
+#define APP_BENCH_BENCH_REPORT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "app/bench/bench.h"
+
+void bench_report_print(const bench_session *s, FILE *to);
+
+/* Writes the result file; "-" is standard output. `command` is the command line, `commit` may be
+ * NULL. False and errno when path cannot be written. docs/performance.md describes the fields. */
+bool bench_report_save(const bench_session *s,
+                       const char *path,
+                       const char *command,
+                       const char *commit);
+
+/* Rows whose output was wrong or that could not be run. */
+int bench_report_problems(const bench_session *s);
+
+#endif

@@ -1,0 +1,128 @@
+/* bench_session.c - the context, the ceilings, and what the options select. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app/bench/bench.h"
+#include "app/check/check_buffer.h"
+#include "base/parallel.h"
+
+enum { UNIT_BYTES = 1 << 20 };
+
+/* The ceilings' job: threads read, or copy, units of a buffer of their own. */
+typedef struct stream {
+    int32_t n_threads;
+    int64_t n_units;
+    const uint64_t *from;
+    uint64_t *to; /* NULL: read only */
+    uint64_t sums[4096];
+} stream;
+
+static void stream_unit(void *job, int64_t unit, int32_t thread) {
+    stream *s = job;
+    const int64_t n = UNIT_BYTES / 8, first = unit * n;
+    if (s->to != NULL) {
+        memcpy(s->to + first, s->from + first, UNIT_BYTES);
+        return;
+    }
+    /* Independent sums, so that no addition waits for the one before it. */
+    uint64_t sum[8] = {0};
+    for (int64_t i = first; i < first + n; i += 8) {
+        for (int j = 0; j < 8; j++) {
+            sum[j] += s->from[i + j];
+        }
+    }
+    for (int j = 0; j < 8; j++) {
+        s->sums[thread] += sum[j];
+    }
+}
+
+static void stream_call(void *job, int64_t i) {
+    (void)i;
+    stream *s = job;
+    mmla_parallel_for(s->n_threads, s->n_units, stream_unit, s);
+}
+
+int64_t bench_cold_bytes(const bench_session *s) {
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    const int64_t most = (int64_t)(s->options.quick ? 64 : 256) << 20;
+    const int64_t wanted = 3 * (int64_t)(cache > 0 ? cache : 32 << 20);
+    return wanted < most ? wanted : most;
+}
+
+static void measure_ceilings(bench_session *s) {
+    stream *job = check_alloc(sizeof *job);
+    const int64_t bytes = bench_cold_bytes(s) / UNIT_BYTES * UNIT_BYTES;
+    uint64_t *from = check_alloc(bytes), *to = check_alloc(bytes);
+    memset(from, 1, (size_t)bytes);
+    memset(to, 2, (size_t)bytes);
+    *job = (stream){
+        .n_threads = mmla_context_get_threads(s->ctx), .n_units = bytes / UNIT_BYTES, .from = from};
+    s->read_gbps = (double)bytes * 1e-3 / bench_measure(stream_call, job, 15, 0.5).median_us;
+    job->to = to;
+    s->copy_gbps = 2.0 * (double)bytes * 1e-3 / bench_measure(stream_call, job, 15, 0.5).median_us;
+    free(from);
+    free(to);
+    free(job);
+}
+
+mmla_status bench_session_init(bench_session *s, const bench_options *options, mmla_error *err) {
+    *s = (bench_session){.options = *options};
+    const mmla_context_options o = {.device = MMLA_CPU, .n_threads = options->n_threads};
+    const mmla_status status = mmla_context_create(&o, &s->ctx, err);
+    if (status == MMLA_OK) {
+        s->blas = openblas_open(mmla_context_get_threads(s->ctx));
+        measure_ceilings(s);
+    }
+    return status;
+}
+
+void bench_session_deinit(bench_session *s) {
+    openblas_close(&s->blas);
+    mmla_context_destroy(s->ctx);
+    s->ctx = NULL;
+}
+
+bool bench_wants_op(const bench_session *s, const char *op) {
+    return s->options.op == NULL || strcmp(s->options.op, op) == 0;
+}
+
+bool bench_wants_formats(const bench_session *s, const char *formats) {
+    return s->options.formats == NULL || strcmp(s->options.formats, formats) == 0;
+}
+
+bench_list bench_list_or(const bench_list *given, const int64_t *values, int n) {
+    if (given->n > 0) {
+        return *given;
+    }
+    bench_list list = {.n = n};
+    memcpy(list.values, values, (size_t)n * sizeof values[0]);
+    return list;
+}
+
+bench_row *bench_row_add(bench_session *s, const char *op, const char *formats) {
+    if (s->n_rows == BENCH_ROWS_MAX) {
+        return NULL;
+    }
+    bench_row *row = &s->rows[s->n_rows++];
+    *row = (bench_row){.op = op, .formats = formats};
+    if (s->options.progress != NULL) {
+        s->options.progress(s->options.progress_user, op, s->n_rows, 0);
+    }
+    return row;
+}
+
+double bench_floor_us(const bench_session *s, const bench_row *row) {
+    const double memory = row->bytes * 1e-3 / s->read_gbps;
+    return row->sgemm_us > memory ? row->sgemm_us : memory;
+}
+
+double bench_sgemm_attend_us(bench_session *s, int64_t n_heads) {
+    double *us = &s->sgemm_us[n_heads / MMLA_HEADS_PER_GROUP];
+    if (*us == 0.0) {
+        *us = openblas_measure_attend(&s->blas, n_heads, BENCH_WINDOW + BENCH_COMPRESSED,
+                                      s->options.n_samples, 0.2)
+                  .median_us;
+    }
+    return *us;
+}

@@ -1,0 +1,228 @@
+/* cmd_bench.c - megamla bench: the operations against their bounds, on this machine, in one run. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/bench/bench.h"
+#include "app/bench/bench_report.h"
+#include "app/cli/cmd.h"
+#include "app/cli/term.h"
+
+enum {
+    OPT_OP,
+    OPT_HEADS,
+    OPT_TOKENS,
+    OPT_FORMATS,
+    OPT_IMPL,
+    OPT_THREADS,
+    OPT_SAMPLES,
+    OPT_QUICK,
+    OPT_SEED,
+    OPT_JSON,
+    OPT_COMMIT,
+    SAMPLES_DEFAULT = 30
+};
+
+static const cmd_option options[] = {
+    {"op", 0, "OP", "only attend_paged, attend_rows, project, kv_insert or kv_gather"},
+    {"heads", 0, "N,...", "numbers of heads, multiples of 8 (default 64,32,16,8,128)"},
+    {"tokens", 'n', "N,...", "query tokens of a call, or rows of kv (default 1,4,16,64)"},
+    {"formats", 0, "F",
+     "record formats: 528+288, 528+528, 584+584, bf16,\n"
+     "or 584, 528, 288 of kv_insert and kv_gather"},
+    {"impl", 0, "NAME", "this implementation; megamla info lists them"},
+    {"threads", 't', "N", "threads of one call (default: all)"},
+    {"samples", 0, "N", "most samples of a row, 5 .. 1000 (default 30)"},
+    {"quick", 'q', NULL, "fewer rows and samples: seconds instead of a minute"},
+    {"seed", 0, "N", "draw other inputs (default 1)"},
+    {"json", 0, "FILE", "also write a result file; - writes it instead of the table"},
+    {"commit", 0, "TEXT", "what was measured, for the result file"},
+    {0},
+};
+
+static const cmd_spec spec = {
+    .verb = "bench",
+    .synopsis = "[OPTION]...",
+    .about =
+        "Times the operations and prints medians with the 10th and 90th percentiles. Caches are\n"
+        "larger than the processor's and walked through; the output of the timed calls is "
+        "compared\n"
+        "with the reference before a row is printed. chain is the same result by separate steps,\n"
+        "BLAS the share of the rate that OpenBLAS reaches in fp32 on the same products.",
+    .options = options,
+    .epilogue = "exit status: 0 every row was measured; 1 an output was wrong or a shape was\n"
+                "refused; 2 bad usage\n\n"
+                "examples\n"
+                "  megamla bench --quick\n"
+                "  megamla bench --op attend_paged --heads 64 --tokens 1,16 --threads 1\n"
+                "  megamla bench --json result.json --commit $(git rev-parse --short HEAD)",
+};
+
+static void show_progress(void *user, const char *what, int64_t done, int64_t total) {
+    term_progress_set(user, done, total, what);
+}
+
+/* "64,16" into a list of whole numbers low .. high, multiples of `unit`. */
+static bool
+parse_list(const char *option, char *text, int64_t high, int64_t unit, bench_list *out) {
+    *out = (bench_list){0};
+    for (char *rest = text, *item; (item = strtok_r(rest, ",", &rest)) != NULL;) {
+        int64_t n;
+        if (out->n == BENCH_LIST_MAX) {
+            cmd_message(&spec, "--%s has more than %d values", option, BENCH_LIST_MAX);
+            return false;
+        }
+        if (!cmd_parse_count(&spec, option, item, unit, high, &n)) {
+            return false;
+        }
+        if (n % unit != 0) {
+            cmd_message(&spec, "--%s is '%s', must be a multiple of %lld", option, item,
+                        (long long)unit);
+            return false;
+        }
+        out->values[out->n++] = n;
+    }
+    if (out->n == 0) {
+        cmd_message(&spec, "--%s is empty", option);
+    }
+    return out->n > 0;
+}
+
+/* True when text is one of the names, else a message. */
+static bool is_one_of(const char *option, const char *text, const char *const *names) {
+    for (const char *const *name = names; *name != NULL; name++) {
+        if (strcmp(text, *name) == 0) {
+            return true;
+        }
+    }
+    const char *near = cmd_nearest(text, names);
+    cmd_message(&spec, "--%s is '%s', which is not known%s%s%s", option, text,
+                near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                near != NULL ? "'?" : "");
+    return false;
+}
+
+typedef struct settings {
+    bench_options bench;
+    const char *json, *commit;
+    bool help;
+} settings;
+
+/* One option into the settings; false when its value is wrong. */
+static bool take(int option, char *value, settings *x) {
+    static const char *const ops[] = {"attend_paged", "attend_rows", "project",
+                                      "kv_insert",    "kv_gather",   NULL};
+    static const char *const formats[] = {"528+288", "528+528", "584+584", "bf16",
+                                          "584",     "528",     "288",     NULL};
+    bench_options *o = &x->bench;
+    int64_t n = 0;
+    bool ok = true;
+    switch (option) {
+    case OPT_OP:
+        o->op = value;
+        return is_one_of("op", value, ops);
+    case OPT_HEADS:
+        return parse_list("heads", value, MMLA_HEADS_MAX, MMLA_HEADS_PER_GROUP, &o->heads);
+    case OPT_TOKENS:
+        return parse_list("tokens", value, 1 << 20, 1, &o->tokens);
+    case OPT_FORMATS:
+        o->formats = value;
+        return is_one_of("formats", value, formats);
+    case OPT_IMPL:
+        o->implementation = value;
+        return true;
+    case OPT_THREADS:
+        ok = cmd_parse_count(&spec, "threads", value, 1, 4096, &n);
+        o->n_threads = (int32_t)n;
+        return ok;
+    case OPT_SAMPLES:
+        return cmd_parse_count(&spec, "samples", value, 5, 1000, &o->n_samples);
+    case OPT_QUICK:
+        o->quick = true;
+        return true;
+    case OPT_SEED:
+        ok = cmd_parse_count(&spec, "seed", value, 0, INT64_MAX, &n);
+        o->seed = (uint64_t)n;
+        return ok;
+    case OPT_JSON:
+        x->json = value;
+        return true;
+    default:
+        x->commit = value;
+        return true;
+    }
+}
+
+/* CMD_OK, or the exit status. */
+static int read_options(int argc, char **argv, settings *x) {
+    cmd_parser p = cmd_parser_init(&spec, argc, argv);
+    for (int option; (option = cmd_parser_next(&p)) != CMD_OPTION_END;) {
+        if (option == CMD_OPTION_HELP) {
+            x->help = true;
+            return CMD_OK;
+        }
+        /* getopt's value points into argv, which is ours to write to. */
+        if (option < 0 || !take(option, (char *)p.value, x)) {
+            return CMD_USAGE;
+        }
+    }
+    return cmd_parser_has_operands(&p, 0, 0) ? CMD_OK : CMD_USAGE;
+}
+
+/* The command line as it was typed, for the result file. */
+static char *join(int argc, char **argv) {
+    size_t bytes = sizeof "megamla";
+    for (int i = 0; i < argc; i++) {
+        bytes += strlen(argv[i]) + 1;
+    }
+    char *text = malloc(bytes);
+    if (text != NULL) {
+        strcpy(text, "megamla");
+        for (int i = 0; i < argc; i++) {
+            strcat(strcat(text, " "), argv[i]);
+        }
+    }
+    return text;
+}
+
+int cmd_bench(int argc, char **argv) {
+    term_progress progress = term_progress_init("bench");
+    settings x = {.bench = {.seed = 1,
+                            .n_samples = SAMPLES_DEFAULT,
+                            .progress = show_progress,
+                            .progress_user = &progress}};
+    char *command = join(argc, argv);
+    bench_session s = {0};
+    mmla_error err = {0};
+    int status = read_options(argc, argv, &x);
+    if (status != CMD_OK || x.help) {
+        goto done;
+    }
+    if (bench_session_init(&s, &x.bench, &err) != MMLA_OK) {
+        cmd_message(&spec, "%s", err.message);
+        status = CMD_FAILED;
+        goto done;
+    }
+    bench_attend_run(&s);
+    bench_project_run(&s);
+    bench_kv_run(&s);
+    term_progress_deinit(&progress);
+    if (s.n_rows == 0) {
+        cmd_message(&spec, "no row has this operation and these formats");
+        status = CMD_USAGE;
+        goto done;
+    }
+    if (x.json == NULL || strcmp(x.json, "-") != 0) {
+        bench_report_print(&s, stdout);
+    }
+    status = bench_report_problems(&s) > 0 ? CMD_FAILED : CMD_OK;
+    if (x.json != NULL && !bench_report_save(&s, x.json, command, x.commit)) {
+        cmd_message(&spec, "cannot write %s: %s", x.json, strerror(errno));
+        status = CMD_FAILED;
+    }
+done:
+    bench_session_deinit(&s);
+    free(command);
+    return status;
+}
