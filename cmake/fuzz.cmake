@@ -1,5 +1,6 @@
 # fuzz/fuzz_*.c, one target a property. As a test each replays its corpus, fuzz/corpus/<name>/, and
 # small damages of it, with a driver of ours; with MMLA_FUZZ each becomes a libFuzzer program.
+add_custom_target(fuzz) # all of the libFuzzer programs
 file(GLOB fuzz_sources CONFIGURE_DEPENDS fuzz/fuzz_*.c)
 foreach(source ${fuzz_sources})
   get_filename_component(name ${source} NAME_WE)
@@ -20,6 +21,7 @@ foreach(source ${fuzz_sources})
   if(MMLA_FUZZ)
     add_executable(${name} ${source})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    add_dependencies(fuzz ${name})
     list(APPEND targets ${name})
   endif()
   foreach(target ${targets})
