@@ -11,6 +11,25 @@ struct mmla_kv_gather_plan {
     mmla_kv_gather_problem problem;
 };
 
+/* Every offset of a call fits in 64 bits. */
+static mmla_status check_sizes(const mmla_kv_gather_desc *desc, mmla_error *err) {
+    int64_t entries, rows, elements;
+    if (!mmla_mul_i64(desc->max_requests, desc->table_stride, &entries) ||
+        entries > INT64_MAX / (int64_t)sizeof(int32_t)) {
+        return mmla_error_set(err, MMLA_E_SIZE, "table_stride",
+                              "is %lld, %lld such tables exceed 2^63 bytes",
+                              (long long)desc->table_stride, (long long)desc->max_requests);
+    }
+    if (!mmla_mul_i64(desc->max_requests, desc->rows, &rows) ||
+        !mmla_mul_i64(rows, desc->row_stride, &elements) ||
+        elements > INT64_MAX / (int64_t)sizeof(uint16_t)) {
+        return mmla_error_set(
+            err, MMLA_E_SIZE, "row_stride", "is %lld, %lld times %lld such rows exceed 2^63 bytes",
+            (long long)desc->row_stride, (long long)desc->max_requests, (long long)desc->rows);
+    }
+    return MMLA_OK;
+}
+
 /* Fills p from a description, or says what is wrong with it. */
 static mmla_status
 resolve(const mmla_kv_gather_desc *desc, mmla_kv_gather_problem *p, mmla_error *err) {
@@ -27,8 +46,9 @@ resolve(const mmla_kv_gather_desc *desc, mmla_kv_gather_problem *p, mmla_error *
                                             desc->table_width, 1, &p->desc.table_stride));
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "rows", desc->rows, 1, INT32_MAX));
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "offset", desc->offset, 0, desc->rows));
-    return mmla_check_stride(err, "row_stride", desc->row_stride, MMLA_LATENT_DIM, 8,
-                             &p->desc.row_stride);
+    MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "row_stride", desc->row_stride, MMLA_LATENT_DIM, 8,
+                                            &p->desc.row_stride));
+    return check_sizes(&p->desc, err);
 }
 
 mmla_status mmla_kv_gather_plan_create(mmla_context *ctx,
@@ -90,7 +110,10 @@ mmla_status mmla_kv_gather_run(const mmla_kv_gather_plan *plan,
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "block_table", args->block_table, 4));
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "seq_lens", args->seq_lens, 4));
     MMLA_RETURN_IF_FAILED(mmla_check_optional(err, "gather_lens", args->gather_lens, 4));
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "cache", args->cache, MMLA_KV_BASE_ALIGNMENT));
+    if (p->cache.n_slots > 0) { /* an empty cache needs no memory: every row is +0 */
+        MMLA_RETURN_IF_FAILED(
+            mmla_check_pointer(err, "cache", args->cache, MMLA_KV_BASE_ALIGNMENT));
+    }
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "out", args->out, 16));
     MMLA_RETURN_IF_FAILED(mmla_check_optional(err, "n_faults", args->n_faults, 4));
     return plan->impl->run(p, args, stream);

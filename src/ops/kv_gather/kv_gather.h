@@ -50,4 +50,20 @@ int64_t mmla_kv_gather_slot(const mmla_kv_gather_problem *p,
                             int64_t r,
                             int64_t pos);
 
+/* Counts the requests that do not fit into args->n_faults; MMLA_E_INDEX and a message about the
+ * first of them, or MMLA_OK. */
+mmla_status mmla_kv_gather_report(const mmla_kv_gather_problem *p, const mmla_kv_gather_args *args);
+
+/* Turns one record into one row. */
+typedef void (*mmla_kv_gather_row_fn)(const mmla_kv_gather_problem *p,
+                                      const uint8_t *data,
+                                      const uint8_t *scale,
+                                      uint16_t *out);
+
+/* Calls fn for every record and writes zeros where there is none, on several threads; returns what
+ * mmla_kv_gather_report says. */
+mmla_status mmla_kv_gather_rows(const mmla_kv_gather_problem *p,
+                                const mmla_kv_gather_args *args,
+                                mmla_kv_gather_row_fn fn);
+
 #endif

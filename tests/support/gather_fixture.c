@@ -1,0 +1,169 @@
+#include "support/gather_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/impl.h"
+#include "kv/record.h"
+#include "num/bf16.h"
+#include "ops/kv_gather/kv_gather.h"
+
+gather_fixture gather_fixture_create(mmla_kv_format format) {
+    return (gather_fixture){
+        .desc = {.cache = {.format = format, .page_tokens = 5, .n_pages = 8},
+                 .max_requests = 3,
+                 .table_width = 4,
+                 .rows = 24,
+                 .offset = 2},
+        .args = {.n_requests = 3},
+    };
+}
+
+static int64_t or_least(int64_t stride, int64_t least) {
+    return stride != 0 ? stride : least;
+}
+
+static int64_t row_stride(const gather_fixture *f) {
+    return or_least(f->desc.row_stride, MMLA_LATENT_DIM);
+}
+
+int32_t *gather_fixture_table(gather_fixture *f, int64_t r) {
+    return (int32_t *)f->block_table.data + r * or_least(f->desc.table_stride, f->desc.table_width);
+}
+
+int32_t *gather_fixture_seq_lens(gather_fixture *f) {
+    return f->seq_lens.data;
+}
+
+int32_t *gather_fixture_gather_lens(gather_fixture *f) {
+    return f->gather_lens.data;
+}
+
+uint8_t *gather_fixture_data(gather_fixture *f, int64_t slot) {
+    return (uint8_t *)f->cache.data + mmla_kv_data_offset(&f->view, slot);
+}
+
+uint8_t *gather_fixture_scale(gather_fixture *f, int64_t slot) {
+    return (uint8_t *)f->cache.data + mmla_kv_scale_offset(&f->view, slot);
+}
+
+const uint16_t *gather_fixture_out(const gather_fixture *f, int64_t r, int64_t row) {
+    return (const uint16_t *)f->out.data + (r * f->desc.rows + row) * row_stride(f);
+}
+
+static void fill_records(gather_fixture *f, test_rng *rng) {
+    memset(f->cache.data, 0xFF, f->cache.bytes);
+    for (int64_t slot = 0; slot < f->view.n_slots; slot++) {
+        float x[MMLA_LATENT_DIM];
+        for (int i = 0; i < MMLA_LATENT_DIM; i++) {
+            x[i] = mmla_bf16_round(test_rng_normal(rng) * (float)(1 + slot % 9));
+        }
+        mmla_kv_record_encode(f->view.format, x, 0, gather_fixture_data(f, slot),
+                              gather_fixture_scale(f, slot));
+    }
+}
+
+void gather_fixture_fill(gather_fixture *f, int32_t n_threads, uint64_t seed) {
+    const mmla_context_options options = {.n_threads = n_threads};
+    assert_int_equal(mmla_context_create(&options, &f->ctx, NULL), MMLA_OK);
+    assert_int_equal(mmla_kv_view_init(&f->desc.cache, "cache", &f->view, NULL), MMLA_OK);
+    const size_t n = (size_t)f->args.n_requests;
+    const int64_t room = f->desc.rows - f->desc.offset;
+    const int64_t reach = (int64_t)f->desc.table_width * f->desc.cache.page_tokens;
+    test_rng rng = {seed};
+
+    f->block_table = test_buffer_create(
+        n * (size_t)or_least(f->desc.table_stride, f->desc.table_width) * sizeof(int32_t), 4);
+    f->seq_lens = test_buffer_create(n * sizeof(int32_t), 4);
+    f->gather_lens = test_buffer_create(n * sizeof(int32_t), 4);
+    f->cache = test_buffer_create((size_t)(f->desc.cache.n_pages * f->view.page_stride_bytes), 16);
+    f->out =
+        test_buffer_create(n * (size_t)f->desc.rows * (size_t)row_stride(f) * sizeof(uint16_t), 16);
+
+    fill_records(f, &rng);
+    for (int64_t r = 0; r < f->args.n_requests; r++) {
+        for (int32_t i = 0; i < f->desc.table_width; i++) {
+            gather_fixture_table(f, r)[i] =
+                f->desc.cache.n_pages > 0 ? (int32_t)test_rng_below(&rng, f->desc.cache.n_pages)
+                                          : 0;
+        }
+        const int64_t seq = test_rng_below(&rng, reach + 1);
+        const int64_t most = seq < room ? seq : room;
+        gather_fixture_seq_lens(f)[r] = (int32_t)seq;
+        gather_fixture_gather_lens(f)[r] = (int32_t)test_rng_below(&rng, most + 1);
+    }
+    f->args.block_table = f->block_table.data;
+    f->args.seq_lens = f->seq_lens.data;
+    f->args.gather_lens = f->gather_lens.data;
+    f->args.cache = f->cache.data;
+    f->args.out = f->out.data;
+    f->args.n_faults = &f->n_faults;
+}
+
+void gather_fixture_destroy(gather_fixture *f) {
+    mmla_context_destroy(f->ctx);
+    test_buffer_destroy(&f->block_table);
+    test_buffer_destroy(&f->seq_lens);
+    test_buffer_destroy(&f->gather_lens);
+    test_buffer_destroy(&f->cache);
+    test_buffer_destroy(&f->out);
+}
+
+mmla_status gather_fixture_run(gather_fixture *f, const char *implementation) {
+    mmla_kv_gather_plan *plan;
+    mmla_kv_gather_desc desc = f->desc;
+    desc.implementation = implementation;
+    if (mmla_kv_gather_plan_create(f->ctx, &desc, &plan, &f->error) != MMLA_OK) {
+        fail_msg("%s: %s", implementation, f->error.message);
+    }
+    assert_string_equal(mmla_kv_gather_plan_implementation(plan), implementation);
+    assert_int_equal(mmla_kv_gather_workspace_bytes(plan), 0);
+    f->n_faults = 0;
+    f->error = (mmla_error){0};
+    f->args.error = &f->error;
+    test_buffer_poison(&f->out);
+    const mmla_status status = mmla_kv_gather_run(plan, &f->args, NULL, NULL);
+    mmla_kv_gather_plan_destroy(plan);
+    assert_true(test_buffer_is_intact(&f->out));
+    return status;
+}
+
+void gather_fixture_assert_row(gather_fixture *f, int64_t r, int64_t row, int64_t slot) {
+    float x[MMLA_LATENT_DIM] = {0};
+    if (slot >= 0) {
+        mmla_kv_record_decode(f->view.format, gather_fixture_data(f, slot),
+                              gather_fixture_scale(f, slot), x);
+    }
+    const uint16_t *got = gather_fixture_out(f, r, row);
+    for (int i = 0; i < MMLA_LATENT_DIM; i++) {
+        if (got[i] != mmla_bits_of_f32(x[i]) >> 16) {
+            fail_msg("request %lld, row %lld, dim %d is %04X, record %lld has %04X", (long long)r,
+                     (long long)row, i, got[i], (long long)slot, mmla_bits_of_f32(x[i]) >> 16);
+        }
+    }
+}
+
+void gather_fixture_assert_untouched(const gather_fixture *f, int64_t r, int64_t from, int64_t to) {
+    for (int64_t row = from; row < to; row++) {
+        const size_t at =
+            (size_t)((const uint8_t *)gather_fixture_out(f, r, row) - (uint8_t *)f->out.data);
+        if (!test_buffer_is_untouched(&f->out, at, at + (size_t)row_stride(f) * sizeof(uint16_t))) {
+            fail_msg("row %lld of request %lld changed", (long long)row, (long long)r);
+        }
+    }
+}
+
+const char *gather_implementation(const mmla_context *ctx, size_t idx) {
+    size_t n;
+    const mmla_impl *const *list = mmla_kv_gather_list(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (mmla_impl_unavailable(ctx, list[i])[0] == '\0' && idx-- == 0) {
+            return list[i]->name;
+        }
+    }
+    return NULL;
+}
