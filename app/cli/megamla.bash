@@ -1,0 +1,63 @@
+# bash completion of megamla(1); tests/cli/check_words.py holds it against the --help texts.
+# shellcheck shell=bash disable=SC2207 # words of compgen are what COMPREPLY holds
+
+# The implementations this build lists.
+_megamla_implementations() {
+    "${COMP_WORDS[0]}" info --json 2>/dev/null |
+        sed -n 's/^ *"name": "\(.*\)",$/\1/p' | sort -u
+}
+
+_megamla() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
+    local options values
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "run check bench info kv help --help --version" -- "$cur"))
+        return
+    fi
+    if [ "$verb" = help ]; then
+        COMPREPLY=($(compgen -W "run check bench info kv" -- "$cur"))
+        return
+    fi
+    # The value of the option before the cursor, for options that take one of a few.
+    case $verb:$prev in
+    *:--device | *:-d) values="cpu cuda" ;;
+    run:--compare | run:-c | run:--impl | run:-i | check:--impl | bench:--impl)
+        values=$(_megamla_implementations)
+        ;;
+    bench:--op) values="attend_paged attend_rows project kv_insert kv_gather" ;;
+    bench:--formats) values="528+288 528+528 584+584 bf16 584 528 288" ;;
+    check:--op) values="kv_insert kv_gather list weights attend attend_large merge chain project" ;;
+    kv:--window-format | kv:-w | kv:--compressed-format | kv:-f) values="v4 v41_fp8 v41_fp4" ;;
+    kv:--index-format | kv:-i) values="index_fp8 index_fp4" ;;
+    kv:--memory | kv:-m) values="24GiB 40GiB 48GiB 80GiB 96GiB 141GB 180GB" ;;
+    esac
+    if [ "$verb:$prev" = kv:-d ]; then
+        values=
+    fi
+    if [ -n "${values:-}" ]; then
+        COMPREPLY=($(compgen -W "$values" -- "$cur"))
+        return
+    fi
+    case $verb in
+    run) options="--output --compare --impl --device --threads --repeat --json --help" ;;
+    check) options="--op --impl --quick --seed --case --threads --device --json --help" ;;
+    bench)
+        options="--op --heads --tokens --formats --impl --threads --samples --quick --seed --json"
+        options="$options --commit --help"
+        ;;
+    info) options="--json --help" ;;
+    kv)
+        options="--context --memory --window-format --compressed-format --index-format --draft"
+        options="$options --window-page --block --json --help"
+        ;;
+    *) return ;;
+    esac
+    if [ "${cur#-}" != "$cur" ]; then
+        COMPREPLY=($(compgen -W "$options" -- "$cur"))
+    else
+        COMPREPLY=($(compgen -f -- "$cur"))
+    fi
+}
+
+complete -o filenames -F _megamla megamla
