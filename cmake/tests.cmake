@@ -51,3 +51,5 @@ if(NOT CMAKE_CROSSCOMPILING AND NOT MMLA_SANITIZE)
   add_test(NAME install_client COMMAND sh ${PROJECT_SOURCE_DIR}/tests/install/check_install.sh
     ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER} ${MMLA_CXX})
 endif()
+
+include(cmake/cli_tests.cmake)

@@ -1,0 +1,11 @@
+# The command as a user meets it: its cases, files that lie, the samples and what is written of it.
+if(MMLA_APP AND NOT CMAKE_CROSSCOMPILING)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(cli ${PROJECT_SOURCE_DIR}/tests/cli)
+  add_test(NAME cli_cases COMMAND sh ${cli}/run_cases.sh $<TARGET_FILE:megamla>
+    ${PROJECT_SOURCE_DIR})
+  add_test(NAME cli_hostile COMMAND ${Python3_EXECUTABLE} ${cli}/check_hostile.py
+    $<TARGET_FILE:megamla> ${PROJECT_SOURCE_DIR} $<$<BOOL:${MMLA_SANITIZE}>:--sanitized>)
+  add_test(NAME cli_words COMMAND ${Python3_EXECUTABLE} ${cli}/check_words.py
+    $<TARGET_FILE:megamla> ${PROJECT_SOURCE_DIR})
+endif()
