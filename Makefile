@@ -20,7 +20,7 @@ test:
 	@tools/setup.sh test
 	@cmake --preset $(PRESET) -DMMLA_TESTS=ON >/dev/null
 	@cmake --build $(BUILD)
-	@tools/run_tests.sh $(BUILD)
+	@tools/run_tests.sh $(BUILD) $(CTEST_ARGS)
 
 bench: build
 	@$(BUILD)/megamla bench

@@ -32,6 +32,13 @@ foreach(source ${test_sources})
   add_test(NAME ${name} COMMAND ${name})
 endforeach()
 
+# Minutes under an emulator or the thread sanitizer: `ctest -LE slow` leaves them out.
+foreach(name check_quick_test check_corrupt_test)
+  if(TEST ${name})
+    set_tests_properties(${name} PROPERTIES LABELS slow)
+  endif()
+endforeach()
+
 # Checks of the source tree and of what is installed. They do not depend on sanitizers or on the
 # processor, so the plain native build alone runs them.
 if(NOT CMAKE_CROSSCOMPILING AND NOT MMLA_SANITIZE)
