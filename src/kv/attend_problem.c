@@ -8,43 +8,48 @@ static int32_t length_of(const int32_t *lens, int64_t token, int32_t width) {
     return lens == NULL ? width : (int32_t)mmla_clamp_i64(lens[token], 0, width);
 }
 
-/* Keys of one list, from `place` on. */
-static int32_t next_of_cache(const mmla_kv_view *view,
-                             const uint8_t *cache,
-                             const int32_t *list,
-                             int32_t len,
-                             int32_t *place,
-                             mmla_key *keys,
-                             int32_t max) {
-    int32_t n = 0;
-    int32_t i = *place;
-    for (; i < len && n < max; i++) {
-        if (mmla_kv_slot_is_legal(view, list[i])) {
-            keys[n++] = (mmla_key){cache + mmla_kv_data_offset(view, list[i]),
-                                   cache + mmla_kv_scale_offset(view, list[i]), view->format};
-        }
-    }
-    *place = i;
-    return n;
+/* bf16 rows as a cache of one-record pages without scales. */
+static mmla_kv_view view_of_rows(const mmla_attend_problem *p, const mmla_attend_args *args) {
+    return (mmla_kv_view){
+        .format = MMLA_KV_NONE,
+        .page_tokens = 1,
+        .data_bytes = MMLA_LATENT_DIM * sizeof(uint16_t),
+        .page_stride_bytes = p->desc.kv_row_stride * (int64_t)sizeof(uint16_t),
+        .n_slots = args->n_rows,
+    };
 }
 
-static int32_t next_of_rows(const mmla_attend_problem *p,
-                            const mmla_attend_args *args,
-                            const int32_t *list,
-                            int32_t len,
-                            int32_t *place,
-                            mmla_key *keys,
-                            int32_t max) {
-    int32_t n = 0;
-    int32_t i = *place;
-    for (; i < len && n < max; i++) {
-        if (list[i] >= 0 && list[i] < args->n_rows) {
-            const uint16_t *row = args->kv + list[i] * p->desc.kv_row_stride;
-            keys[n++] = (mmla_key){(const uint8_t *)row, NULL, MMLA_KV_NONE};
+/* A token's list with the pool its entries name. */
+struct named_keys {
+    mmla_kv_view view;
+    const uint8_t *pool;
+    const int32_t *list;
+    int32_t len;
+};
+
+static struct named_keys named_keys_of(const mmla_attend_problem *p,
+                                       const mmla_attend_args *args,
+                                       int64_t token,
+                                       int32_t list) {
+    const mmla_attend_desc *d = &p->desc;
+    if (list == 1) {
+        if (p->compressed.format == MMLA_KV_NONE) {
+            return (struct named_keys){.len = 0};
         }
+        return (struct named_keys){
+            p->compressed,
+            args->compressed_cache,
+            args->compressed_list + token * d->compressed_stride,
+            length_of(args->compressed_lens, token, d->compressed_width),
+        };
     }
-    *place = i;
-    return n;
+    const bool rows = d->kind == MMLA_ATTEND_ROWS;
+    return (struct named_keys){
+        rows ? view_of_rows(p, args) : p->window,
+        rows ? (const void *)args->kv : args->window_cache,
+        args->list + token * d->list_stride,
+        length_of(args->lens, token, d->list_width),
+    };
 }
 
 int32_t mmla_keys_next(const mmla_attend_problem *p,
@@ -53,28 +58,21 @@ int32_t mmla_keys_next(const mmla_attend_problem *p,
                        mmla_key_cursor *cursor,
                        mmla_key *keys,
                        int32_t max) {
-    const mmla_attend_desc *d = &p->desc;
     int32_t n = 0;
-    while (cursor->list < 2 && n < max) {
-        int32_t len;
-        if (cursor->list == 0) {
-            const int32_t *list = args->list + token * d->list_stride;
-            len = length_of(args->lens, token, d->list_width);
-            n += d->kind == MMLA_ATTEND_ROWS
-                     ? next_of_rows(p, args, list, len, &cursor->place, keys + n, max - n)
-                     : next_of_cache(&p->window, args->window_cache, list, len, &cursor->place,
-                                     keys + n, max - n);
-        } else if (p->compressed.format == MMLA_KV_NONE) {
-            len = 0;
-        } else {
-            len = length_of(args->compressed_lens, token, d->compressed_width);
-            n += next_of_cache(&p->compressed, args->compressed_cache,
-                               args->compressed_list + token * d->compressed_stride, len,
-                               &cursor->place, keys + n, max - n);
+    while (cursor->list < 2) {
+        const struct named_keys from = named_keys_of(p, args, token, cursor->list);
+        for (; cursor->place < from.len; cursor->place++) {
+            if (n == max) {
+                return n;
+            }
+            const int64_t slot = from.list[cursor->place];
+            if (mmla_kv_slot_is_legal(&from.view, slot)) {
+                keys[n++] = (mmla_key){from.pool + mmla_kv_data_offset(&from.view, slot),
+                                       from.pool + mmla_kv_scale_offset(&from.view, slot),
+                                       from.view.format};
+            }
         }
-        if (cursor->place >= len) {
-            *cursor = (mmla_key_cursor){cursor->list + 1, 0};
-        }
+        *cursor = (mmla_key_cursor){cursor->list + 1, 0};
     }
     return n;
 }

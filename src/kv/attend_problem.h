@@ -21,7 +21,7 @@ typedef struct mmla_attend_problem {
     int32_t n_threads;
 } mmla_attend_problem;
 
-/* One key. format MMLA_KV_NONE means a bf16 row of 512 at data, without scales. */
+/* One key. format MMLA_KV_NONE means a bf16 row of 512 at data, and no scales. */
 typedef struct mmla_key {
     const uint8_t *data;
     const uint8_t *scale;
