@@ -27,21 +27,32 @@ enum { MMLA_CHAIN_STEPS = 4 };
 
 typedef struct mmla_chain_plan mmla_chain_plan;
 
-/* mmla_chain_plan_create - the same checks and errors as mmla_attend_plan_create. */
+/* mmla_chain_plan_create - the same checks and errors as mmla_attend_plan_create. desc's
+ * implementation, when given, is one of chain's own, not of attend's. */
 MMLA_API mmla_status mmla_chain_plan_create(mmla_context *ctx,
                                             const mmla_attend_desc *desc,
                                             mmla_chain_plan **plan,
                                             mmla_error *err);
 MMLA_API void mmla_chain_plan_destroy(mmla_chain_plan *plan);
 
-/* mmla_chain_workspace_bytes - the intermediates, which grow with max_tokens: two bf16 tensors
- * [max_tokens, H, 512] and, per thread, one token's dequantised rows. */
+/* mmla_chain_workspace_bytes - the intermediates, which grow with max_tokens and the list widths:
+ * two bf16 tensors [max_tokens, H, 512] and, per thread, one token's dequantised rows and scores. */
 MMLA_API size_t mmla_chain_workspace_bytes(const mmla_chain_plan *plan);
 
-/* mmla_chain_run - all four steps; mmla_chain_step_run - one of them, on what the step before left
- * in the same workspace. Errors, edges and results as mmla_attend_run, except that the attention
- * result is rounded to bf16 before it is rotated back and again before it is cast
- * (docs/numerics.md). errors   also MMLA_E_VALUE: step is not one of the four since    0.1 */
+/* mmla_chain_run - all four steps. mmla_chain_step_run - one of them, on what the step before left
+ * in the same workspace; in order, each once (UNROPE works in place). Both give the same bits.
+ *
+ * Results and edges as mmla_attend_run, except that the attention result is rounded to bf16 before
+ * it is rotated back and again before it is cast (docs/numerics.md).
+ *
+ * memory   every step takes all arguments; workspace 64-byte aligned
+ * threads  any number at once on one plan, each with its own workspace and outputs
+ * errors   as mmla_attend_run; of the single steps only ROPE_Q reports MMLA_E_INDEX and counts
+ *          n_faults, the others carry the NaN on
+ *          MMLA_E_VALUE  step is not one of the four
+ * source   definition: src/ops/chain
+ * since    0.1
+ */
 MMLA_API mmla_status mmla_chain_run(const mmla_chain_plan *plan,
                                     const mmla_attend_args *args,
                                     void *workspace,

@@ -62,7 +62,9 @@ MMLA_API const char *mmla_project_plan_implementation(const mmla_project_plan *p
  *     z[t][g][n] = bf16( sum over k of x[t][g][k] * 2^(sx - 127) * weight[g][n][k] * 2^(sw - 127) )
  *
  * with sx, sw the scale bytes of k's group of 32; sums in fp32. A scale byte of 255 or a code 0x7F
- * is NaN and reaches the z it belongs to.
+ * or 0xFF is NaN and reaches the z it belongs to, and no other. A sum beyond the range of fp32 is
+ * infinite, or NaN where parts of it overflowed with both signs. The bits of a token's z depend
+ * neither on the other tokens of the call nor on the number of threads.
  *
  * memory   no alignment of z beyond 2; workspace 64-byte aligned
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
