@@ -1,5 +1,6 @@
 /* chain_plan.c - check, choose, run the steps. */
 #include "api/attend_check.h"
+#include "api/plan.h"
 #include "base/check.h"
 #include "base/context.h"
 #include "base/error.h"
@@ -8,20 +9,23 @@
 enum { WORKSPACE_ALIGNMENT = 64 };
 
 struct mmla_chain_plan {
-    const mmla_context *ctx;
-    const mmla_chain_impl *impl;
+    mmla_plan_base base;
     mmla_attend_problem problem;
     mmla_chain_layout layout;
 };
+
+static const mmla_chain_impl *impl_of(const mmla_chain_plan *plan) {
+    return (const mmla_chain_impl *)plan->base.impl;
+}
 
 mmla_status mmla_chain_plan_create(mmla_context *ctx,
                                    const mmla_attend_desc *desc,
                                    mmla_chain_plan **plan,
                                    mmla_error *err) {
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
-    *plan = NULL;
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
+    if (plan != NULL) {
+        *plan = NULL;
+    }
+    MMLA_RETURN_IF_FAILED(mmla_plan_check(ctx, desc, plan, err));
 
     mmla_attend_problem problem;
     mmla_chain_layout layout;
@@ -31,25 +35,17 @@ mmla_status mmla_chain_plan_create(mmla_context *ctx,
                               "is %lld, its intermediates exceed 2^63 bytes",
                               (long long)desc->max_tokens);
     }
-    size_t n;
-    const mmla_impl *const *list = mmla_chain_list(&n);
-    const mmla_impl *impl = mmla_impl_pick(ctx, list, n, &problem, desc->implementation, err);
-    if (impl == NULL) {
-        return MMLA_E_NO_IMPLEMENTATION;
-    }
-    mmla_chain_plan *p = mmla_context_alloc(ctx, sizeof *p);
-    if (p == NULL) {
-        return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", sizeof *p);
-    }
-    *p = (mmla_chain_plan){ctx, (const mmla_chain_impl *)impl, problem, layout};
-    *plan = p;
+    void *memory;
+    MMLA_RETURN_IF_FAILED(mmla_plan_alloc(ctx, sizeof **plan, mmla_chain_list, &problem,
+                                          desc->implementation, &memory, err));
+    *plan = memory;
+    (*plan)->problem = problem;
+    (*plan)->layout = layout;
     return MMLA_OK;
 }
 
 void mmla_chain_plan_destroy(mmla_chain_plan *plan) {
-    if (plan != NULL) {
-        mmla_context_free(plan->ctx, plan);
-    }
+    mmla_plan_free(plan);
 }
 
 size_t mmla_chain_workspace_bytes(const mmla_chain_plan *plan) {
@@ -94,9 +90,9 @@ mmla_status mmla_chain_step_run(const mmla_chain_plan *plan,
         MMLA_RETURN_IF_FAILED(mmla_check_enum(args->error, "step", (int)step, MMLA_CHAIN_STEPS));
     }
     MMLA_RETURN_IF_FAILED(check_call(plan, args, workspace, &empty));
-    return empty
-               ? MMLA_OK
-               : plan->impl->run_step(&plan->problem, &plan->layout, step, args, workspace, stream);
+    return empty ? MMLA_OK
+                 : impl_of(plan)->run_step(&plan->problem, &plan->layout, step, args, workspace,
+                                           stream);
 }
 
 mmla_status mmla_chain_run(const mmla_chain_plan *plan,
@@ -107,7 +103,7 @@ mmla_status mmla_chain_run(const mmla_chain_plan *plan,
     MMLA_RETURN_IF_FAILED(check_call(plan, args, workspace, &empty));
     mmla_status result = MMLA_OK;
     for (int step = 0; step < MMLA_CHAIN_STEPS && !empty; step++) {
-        const mmla_status status = plan->impl->run_step(
+        const mmla_status status = impl_of(plan)->run_step(
             &plan->problem, &plan->layout, (mmla_chain_step)step, args, workspace, stream);
         /* An illegal position makes its own token NaN; the others are still completed. */
         result = result == MMLA_OK ? status : result;

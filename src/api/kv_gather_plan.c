@@ -1,4 +1,5 @@
 /* kv_gather_plan.c - check, choose, run. */
+#include "api/plan.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/context.h"
@@ -6,10 +7,13 @@
 #include "ops/kv_gather/kv_gather.h"
 
 struct mmla_kv_gather_plan {
-    const mmla_context *ctx;
-    const mmla_kv_gather_impl *impl;
+    mmla_plan_base base;
     mmla_kv_gather_problem problem;
 };
+
+static const mmla_kv_gather_impl *impl_of(const mmla_kv_gather_plan *plan) {
+    return (const mmla_kv_gather_impl *)plan->base.impl;
+}
 
 /* Every offset of a call fits in 64 bits. */
 static mmla_status check_sizes(const mmla_kv_gather_desc *desc, mmla_error *err) {
@@ -55,32 +59,23 @@ mmla_status mmla_kv_gather_plan_create(mmla_context *ctx,
                                        const mmla_kv_gather_desc *desc,
                                        mmla_kv_gather_plan **plan,
                                        mmla_error *err) {
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
-    *plan = NULL;
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
+    if (plan != NULL) {
+        *plan = NULL;
+    }
+    MMLA_RETURN_IF_FAILED(mmla_plan_check(ctx, desc, plan, err));
 
     mmla_kv_gather_problem problem = {.n_threads = ctx->n_threads};
     MMLA_RETURN_IF_FAILED(resolve(desc, &problem, err));
-    size_t n;
-    const mmla_impl *const *list = mmla_kv_gather_list(&n);
-    const mmla_impl *impl = mmla_impl_pick(ctx, list, n, &problem, desc->implementation, err);
-    if (impl == NULL) {
-        return MMLA_E_NO_IMPLEMENTATION;
-    }
-    mmla_kv_gather_plan *p = mmla_context_alloc(ctx, sizeof *p);
-    if (p == NULL) {
-        return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", sizeof *p);
-    }
-    *p = (mmla_kv_gather_plan){ctx, (const mmla_kv_gather_impl *)impl, problem};
-    *plan = p;
+    void *memory;
+    MMLA_RETURN_IF_FAILED(mmla_plan_alloc(ctx, sizeof **plan, mmla_kv_gather_list, &problem,
+                                          desc->implementation, &memory, err));
+    *plan = memory;
+    (*plan)->problem = problem;
     return MMLA_OK;
 }
 
 void mmla_kv_gather_plan_destroy(mmla_kv_gather_plan *plan) {
-    if (plan != NULL) {
-        mmla_context_free(plan->ctx, plan);
-    }
+    mmla_plan_free(plan);
 }
 
 size_t mmla_kv_gather_workspace_bytes(const mmla_kv_gather_plan *plan) {
@@ -89,7 +84,7 @@ size_t mmla_kv_gather_workspace_bytes(const mmla_kv_gather_plan *plan) {
 }
 
 const char *mmla_kv_gather_plan_implementation(const mmla_kv_gather_plan *plan) {
-    return plan->impl->base.name;
+    return plan->base.impl->name;
 }
 
 mmla_status mmla_kv_gather_run(const mmla_kv_gather_plan *plan,
@@ -116,5 +111,5 @@ mmla_status mmla_kv_gather_run(const mmla_kv_gather_plan *plan,
     }
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "out", args->out, 16));
     MMLA_RETURN_IF_FAILED(mmla_check_optional(err, "n_faults", args->n_faults, 4));
-    return plan->impl->run(p, args, stream);
+    return impl_of(plan)->run(p, args, stream);
 }

@@ -1,4 +1,5 @@
 /* kv_insert_plan.c - check, choose, run. */
+#include "api/plan.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/context.h"
@@ -6,10 +7,13 @@
 #include "ops/kv_insert/kv_insert.h"
 
 struct mmla_kv_insert_plan {
-    const mmla_context *ctx;
-    const mmla_kv_insert_impl *impl;
+    mmla_plan_base base;
     mmla_kv_insert_problem problem;
 };
+
+static const mmla_kv_insert_impl *impl_of(const mmla_kv_insert_plan *plan) {
+    return (const mmla_kv_insert_impl *)plan->base.impl;
+}
 
 /* Fills p from a description, or says what is wrong with it. */
 static mmla_status
@@ -48,32 +52,23 @@ mmla_status mmla_kv_insert_plan_create(mmla_context *ctx,
                                        const mmla_kv_insert_desc *desc,
                                        mmla_kv_insert_plan **plan,
                                        mmla_error *err) {
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
-    *plan = NULL;
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
+    if (plan != NULL) {
+        *plan = NULL;
+    }
+    MMLA_RETURN_IF_FAILED(mmla_plan_check(ctx, desc, plan, err));
 
     mmla_kv_insert_problem problem = {.n_threads = ctx->n_threads};
     MMLA_RETURN_IF_FAILED(resolve(desc, &problem, err));
-    size_t n;
-    const mmla_impl *const *list = mmla_kv_insert_list(&n);
-    const mmla_impl *impl = mmla_impl_pick(ctx, list, n, &problem, desc->implementation, err);
-    if (impl == NULL) {
-        return MMLA_E_NO_IMPLEMENTATION;
-    }
-    mmla_kv_insert_plan *p = mmla_context_alloc(ctx, sizeof *p);
-    if (p == NULL) {
-        return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", sizeof *p);
-    }
-    *p = (mmla_kv_insert_plan){ctx, (const mmla_kv_insert_impl *)impl, problem};
-    *plan = p;
+    void *memory;
+    MMLA_RETURN_IF_FAILED(mmla_plan_alloc(ctx, sizeof **plan, mmla_kv_insert_list, &problem,
+                                          desc->implementation, &memory, err));
+    *plan = memory;
+    (*plan)->problem = problem;
     return MMLA_OK;
 }
 
 void mmla_kv_insert_plan_destroy(mmla_kv_insert_plan *plan) {
-    if (plan != NULL) {
-        mmla_context_free(plan->ctx, plan);
-    }
+    mmla_plan_free(plan);
 }
 
 size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan) {
@@ -82,7 +77,7 @@ size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan) {
 }
 
 const char *mmla_kv_insert_plan_implementation(const mmla_kv_insert_plan *plan) {
-    return plan->impl->base.name;
+    return plan->base.impl->name;
 }
 
 mmla_status mmla_kv_insert_run(const mmla_kv_insert_plan *plan,
@@ -112,5 +107,5 @@ mmla_status mmla_kv_insert_run(const mmla_kv_insert_plan *plan,
             mmla_check_pointer(err, "cache", args->cache, MMLA_KV_BASE_ALIGNMENT));
     }
     MMLA_RETURN_IF_FAILED(mmla_check_optional(err, "n_faults", args->n_faults, 4));
-    return plan->impl->run(p, args, stream);
+    return impl_of(plan)->run(p, args, stream);
 }

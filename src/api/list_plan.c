@@ -1,6 +1,7 @@
 /* list_plan.c - the index builders: check, choose, run. */
 #include <limits.h>
 
+#include "api/plan.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/context.h"
@@ -11,10 +12,13 @@
 enum { WINDOW_MAX = 65536 };
 
 struct mmla_list_plan {
-    const mmla_context *ctx;
-    const mmla_lists_impl *impl;
+    mmla_plan_base base;
     mmla_lists_problem problem;
 };
+
+static const mmla_lists_impl *impl_of(const mmla_list_plan *plan) {
+    return (const mmla_lists_impl *)plan->base.impl;
+}
 
 /* A set of kinds, one bit each. */
 #define OF(kind) (1u << MMLA_LIST_##kind)
@@ -134,32 +138,23 @@ mmla_status mmla_list_plan_create(mmla_context *ctx,
                                   const mmla_list_desc *desc,
                                   mmla_list_plan **plan,
                                   mmla_error *err) {
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
-    *plan = NULL;
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
+    if (plan != NULL) {
+        *plan = NULL;
+    }
+    MMLA_RETURN_IF_FAILED(mmla_plan_check(ctx, desc, plan, err));
 
     mmla_lists_problem problem = {.n_threads = ctx->n_threads};
     MMLA_RETURN_IF_FAILED(resolve(desc, &problem, err));
-    size_t n;
-    const mmla_impl *const *list = mmla_lists_list(&n);
-    const mmla_impl *impl = mmla_impl_pick(ctx, list, n, &problem, NULL, err);
-    if (impl == NULL) {
-        return MMLA_E_NO_IMPLEMENTATION;
-    }
-    mmla_list_plan *p = mmla_context_alloc(ctx, sizeof *p);
-    if (p == NULL) {
-        return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", sizeof *p);
-    }
-    *p = (mmla_list_plan){ctx, (const mmla_lists_impl *)impl, problem};
-    *plan = p;
+    void *memory;
+    MMLA_RETURN_IF_FAILED(
+        mmla_plan_alloc(ctx, sizeof **plan, mmla_lists_list, &problem, NULL, &memory, err));
+    *plan = memory;
+    (*plan)->problem = problem;
     return MMLA_OK;
 }
 
 void mmla_list_plan_destroy(mmla_list_plan *plan) {
-    if (plan != NULL) {
-        mmla_context_free(plan->ctx, plan);
-    }
+    mmla_plan_free(plan);
 }
 
 size_t mmla_list_workspace_bytes(const mmla_list_plan *plan) {
@@ -225,6 +220,6 @@ mmla_status mmla_list_run(const mmla_list_plan *plan,
         return MMLA_OK;
     }
     MMLA_RETURN_IF_FAILED(check_args(p, args));
-    return plan->impl->run(p, args, stream);
+    return impl_of(plan)->run(p, args, stream);
 }
 #undef OF

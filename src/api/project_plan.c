@@ -1,4 +1,5 @@
 /* project_plan.c - check, choose, run. */
+#include "api/plan.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/context.h"
@@ -14,10 +15,13 @@ enum {
 };
 
 struct mmla_project_plan {
-    const mmla_context *ctx;
-    const mmla_project_impl *impl;
+    mmla_plan_base base;
     mmla_project_problem problem;
 };
+
+static const mmla_project_impl *impl_of(const mmla_project_plan *plan) {
+    return (const mmla_project_impl *)plan->base.impl;
+}
 
 static mmla_status resolve_rank(const mmla_project_desc *desc, int32_t *rank, mmla_error *err) {
     *rank = desc->rank == 0 ? RANK_DEFAULT : desc->rank;
@@ -70,40 +74,31 @@ mmla_status mmla_project_plan_create(mmla_context *ctx,
                                      const mmla_project_desc *desc,
                                      mmla_project_plan **plan,
                                      mmla_error *err) {
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
-    *plan = NULL;
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
+    if (plan != NULL) {
+        *plan = NULL;
+    }
+    MMLA_RETURN_IF_FAILED(mmla_plan_check(ctx, desc, plan, err));
 
     mmla_project_problem problem = {.n_threads = ctx->n_threads};
     MMLA_RETURN_IF_FAILED(resolve(desc, &problem, err));
-    size_t n;
-    const mmla_impl *const *list = mmla_project_list(&n);
-    const mmla_impl *impl = mmla_impl_pick(ctx, list, n, &problem, desc->implementation, err);
-    if (impl == NULL) {
-        return MMLA_E_NO_IMPLEMENTATION;
-    }
-    mmla_project_plan *p = mmla_context_alloc(ctx, sizeof *p);
-    if (p == NULL) {
-        return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", sizeof *p);
-    }
-    *p = (mmla_project_plan){ctx, (const mmla_project_impl *)impl, problem};
-    *plan = p;
+    void *memory;
+    MMLA_RETURN_IF_FAILED(mmla_plan_alloc(ctx, sizeof **plan, mmla_project_list, &problem,
+                                          desc->implementation, &memory, err));
+    *plan = memory;
+    (*plan)->problem = problem;
     return MMLA_OK;
 }
 
 void mmla_project_plan_destroy(mmla_project_plan *plan) {
-    if (plan != NULL) {
-        mmla_context_free(plan->ctx, plan);
-    }
+    mmla_plan_free(plan);
 }
 
 size_t mmla_project_workspace_bytes(const mmla_project_plan *plan) {
-    return plan->impl->thread_bytes * (size_t)plan->problem.n_threads;
+    return impl_of(plan)->thread_bytes * (size_t)plan->problem.n_threads;
 }
 
 const char *mmla_project_plan_implementation(const mmla_project_plan *plan) {
-    return plan->impl->base.name;
+    return plan->base.impl->name;
 }
 
 mmla_status mmla_project_run(const mmla_project_plan *plan,
@@ -125,8 +120,8 @@ mmla_status mmla_project_run(const mmla_project_plan *plan,
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "weight", args->weight, OPERAND_ALIGNMENT));
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "weight_scale", args->weight_scale, 1));
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "z", args->z, sizeof *args->z));
-    if (plan->impl->thread_bytes > 0) {
+    if (impl_of(plan)->thread_bytes > 0) {
         MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "workspace", workspace, WORKSPACE_ALIGNMENT));
     }
-    return plan->impl->run(p, args, workspace, stream);
+    return impl_of(plan)->run(p, args, workspace, stream);
 }

@@ -1,4 +1,5 @@
 /* weights_plan.c - check, choose, run. */
+#include "api/plan.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/context.h"
@@ -6,10 +7,13 @@
 #include "ops/weights/weights.h"
 
 struct mmla_weights_plan {
-    const mmla_context *ctx;
-    const mmla_weights_impl *impl;
+    mmla_plan_base base;
     mmla_weights_problem problem;
 };
+
+static const mmla_weights_impl *impl_of(const mmla_weights_plan *plan) {
+    return (const mmla_weights_impl *)plan->base.impl;
+}
 
 static bool moves_q(mmla_weights_kind kind) {
     return kind == MMLA_WEIGHTS_Q_TO_FUSED || kind == MMLA_WEIGHTS_Q_TO_STANDARD;
@@ -70,32 +74,23 @@ mmla_status mmla_weights_plan_create(mmla_context *ctx,
                                      const mmla_weights_desc *desc,
                                      mmla_weights_plan **plan,
                                      mmla_error *err) {
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
-    *plan = NULL;
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
-    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
+    if (plan != NULL) {
+        *plan = NULL;
+    }
+    MMLA_RETURN_IF_FAILED(mmla_plan_check(ctx, desc, plan, err));
 
     mmla_weights_problem problem = {.n_threads = ctx->n_threads};
     MMLA_RETURN_IF_FAILED(resolve(desc, &problem, err));
-    size_t n;
-    const mmla_impl *const *list = mmla_weights_list(&n);
-    const mmla_impl *impl = mmla_impl_pick(ctx, list, n, &problem, NULL, err);
-    if (impl == NULL) {
-        return MMLA_E_NO_IMPLEMENTATION;
-    }
-    mmla_weights_plan *p = mmla_context_alloc(ctx, sizeof *p);
-    if (p == NULL) {
-        return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", sizeof *p);
-    }
-    *p = (mmla_weights_plan){ctx, (const mmla_weights_impl *)impl, problem};
-    *plan = p;
+    void *memory;
+    MMLA_RETURN_IF_FAILED(
+        mmla_plan_alloc(ctx, sizeof **plan, mmla_weights_list, &problem, NULL, &memory, err));
+    *plan = memory;
+    (*plan)->problem = problem;
     return MMLA_OK;
 }
 
 void mmla_weights_plan_destroy(mmla_weights_plan *plan) {
-    if (plan != NULL) {
-        mmla_context_free(plan->ctx, plan);
-    }
+    mmla_plan_free(plan);
 }
 
 size_t mmla_weights_workspace_bytes(const mmla_weights_plan *plan) {
@@ -162,5 +157,5 @@ mmla_status mmla_weights_run(const mmla_weights_plan *plan,
         (!moves_q(p->desc.kind) && (args->scale_in != NULL || args->scale_out != NULL))) {
         MMLA_RETURN_IF_FAILED(check_scales(p, args));
     }
-    return plan->impl->run(p, args, stream);
+    return impl_of(plan)->run(p, args, stream);
 }
