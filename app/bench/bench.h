@@ -66,8 +66,8 @@ typedef struct bench_session {
     bench_options options;
     mmla_context *ctx;
     openblas blas;
-    double read_gbps, copy_gbps;             /* ceilings, in this run */
-    double sgemm_us[MMLA_HEADS_MAX / 8 + 1]; /* of one token of H heads, at H / 8; 0: not known */
+    double read_gbps, copy_gbps; /* ceilings, in this run */
+    double sgemm_gflops;         /* OpenBLAS on the two products of 64 heads; 0 without it */
     bench_row rows[BENCH_ROWS_MAX];
     int n_rows;
 } bench_session;
@@ -95,9 +95,9 @@ bench_row *bench_row_add(bench_session *s, const char *op, const char *formats);
  * its bytes at the read ceiling. */
 double bench_floor_us(const bench_session *s, const bench_row *row);
 
-/* Microseconds OpenBLAS takes for the two products of one token, measured once for each number of
- * heads; 0 without OpenBLAS. */
-double bench_sgemm_attend_us(bench_session *s, int64_t n_heads);
+/* Microseconds OpenBLAS takes for the two products of one token; 0 without OpenBLAS. Measured anew
+ * beside every row: on a shared machine a figure of a minute ago is no baseline. */
+double bench_sgemm_attend_us(const bench_session *s, int64_t n_heads);
 
 /* Bytes that caches must exceed so that no call finds what the one before it left. */
 int64_t bench_cold_bytes(const bench_session *s);

@@ -73,6 +73,9 @@ mmla_status bench_session_init(bench_session *s, const bench_options *options, m
     if (status == MMLA_OK) {
         s->blas = openblas_open(mmla_context_get_threads(s->ctx));
         measure_ceilings(s);
+        const double us = bench_sgemm_attend_us(s, 64);
+        const double flop = 64.0 * (BENCH_WINDOW + BENCH_COMPRESSED) * 4.0 * MMLA_LATENT_DIM;
+        s->sgemm_gflops = us > 0.0 ? flop * 1e-3 / us : 0.0;
     }
     return status;
 }
@@ -117,12 +120,8 @@ double bench_floor_us(const bench_session *s, const bench_row *row) {
     return row->sgemm_us > memory ? row->sgemm_us : memory;
 }
 
-double bench_sgemm_attend_us(bench_session *s, int64_t n_heads) {
-    double *us = &s->sgemm_us[n_heads / MMLA_HEADS_PER_GROUP];
-    if (*us == 0.0) {
-        *us = openblas_measure_attend(&s->blas, n_heads, BENCH_WINDOW + BENCH_COMPRESSED,
-                                      s->options.n_samples, 0.2)
-                  .median_us;
-    }
-    return *us;
+double bench_sgemm_attend_us(const bench_session *s, int64_t n_heads) {
+    return openblas_measure_attend(&s->blas, n_heads, BENCH_WINDOW + BENCH_COMPRESSED,
+                                   s->options.n_samples, s->options.quick ? 0.05 : 0.15)
+        .median_us;
 }

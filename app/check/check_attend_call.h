@@ -7,7 +7,7 @@
 
 #include <megamla/megamla.h>
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 #include "app/check/check_attend_case.h"
 
 /* Results of n tokens. `bytes` are all of a token's results one behind the other, in logical order:

@@ -53,7 +53,7 @@ static check_attend_wish draw_wish(const check_session *s, int64_t idx) {
         w.compressed_width = 0;
     }
     /* Keys times heads that the double-precision reference is asked to do. */
-    const int64_t budget = s->options.quick ? 40000 : 150000;
+    const int64_t budget = s->options.quick ? 30000 : 100000;
     const int64_t keys = w.width + w.compressed_width;
     for (int i = 5; i > 0 && w.n_heads * keys > 2 * budget; i--) {
         w.n_heads = w.n_heads > heads[i - 1] ? heads[i - 1] : w.n_heads;

@@ -7,7 +7,7 @@
 
 #include <megamla/megamla.h>
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 #include "app/check/check_buffer.h"
 #include "app/check/check_cache.h"
 #include "app/check/check_near.h"

@@ -155,8 +155,9 @@ void check_attend_compare(const check_attend_case *c,
                            (long long)k.n_scales_differ, (long long)k.n_scales,
                            k.scale_is_far ? ", some by more than one step" : "");
     }
-    verdict->out_used = fmax(check_near_used(&k.out), check_near_used(&k.scale));
-    verdict->lse_used = fmax(check_near_used(&k.lse), check_near_used(&k.max_logits));
+    verdict->out_used = fmax(k.out.worst, k.scale.worst);
+    verdict->cosine = check_near_cosine(&k.out);
+    verdict->lse_used = fmax(k.lse.worst, k.max_logits.worst);
 }
 
 void check_attend_same(const check_attend_result *a,

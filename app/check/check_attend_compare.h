@@ -2,7 +2,7 @@
 #ifndef APP_CHECK_CHECK_ATTEND_COMPARE_H
 #define APP_CHECK_CHECK_ATTEND_COMPARE_H
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 #include "app/check/check_attend_call.h"
 #include "app/check/check_attend_case.h"
 

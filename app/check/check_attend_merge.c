@@ -147,4 +147,4 @@ static void run_case(check_session *s, int64_t idx) {
     check_attend_case_destroy(&c);
 }
 
-const check_suite check_suite_merge = {"merge", 30, 200, run_case};
+const check_suite check_suite_merge = {"merge", 25, 150, run_case};

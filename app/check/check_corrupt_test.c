@@ -8,7 +8,7 @@
 
 #include <megamla/megamla.h>
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 
 static void run_some(check_session *s) {
     const int64_t cases[] = {0, 1, 5, 11};

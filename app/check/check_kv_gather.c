@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 #include "app/check/check_buffer.h"
 #include "app/check/check_cache.h"
 #include "app/check/check_rng.h"
@@ -187,4 +187,4 @@ static void run_case(check_session *s, int64_t idx) {
     gather_case_destroy(&c);
 }
 
-const check_suite check_suite_kv_gather = {"kv_gather", 200, 2000, run_case};
+const check_suite check_suite_kv_gather = {"kv_gather", 100, 1500, run_case};

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 #include "app/check/check_buffer.h"
 #include "app/check/check_cache.h"
 #include "app/check/check_near.h"
@@ -254,4 +254,4 @@ static void run_case(check_session *s, int64_t idx) {
     insert_case_destroy(&c);
 }
 
-const check_suite check_suite_kv_insert = {"kv_insert", 200, 2000, run_case};
+const check_suite check_suite_kv_insert = {"kv_insert", 100, 1500, run_case};

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 #include "app/check/check_buffer.h"
 #include "app/check/check_near.h"
 #include "app/check/check_num.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 #include "app/check/check_buffer.h"
 #include "app/check/check_near.h"
 #include "app/check/check_num.h"
@@ -97,7 +97,7 @@ static project_case project_case_create(const check_session *s, int64_t idx) {
                                .rank = ranks[check_draw(seed, 51, idx, 7)],
                                .x_scale_layout = (mmla_scale_layout)check_draw(seed, 52, idx, 2)}};
     /* The reference takes tokens x groups x rank dot products of 4096 in double. */
-    const int64_t budget = s->options.quick ? 2048 : 16384;
+    const int64_t budget = s->options.quick ? 2048 : 8192;
     while (c.desc.n_groups * c.desc.rank > budget) {
         c.desc.n_groups = (c.desc.n_groups + 1) / 2;
     }
@@ -229,4 +229,4 @@ static void run_case(check_session *s, int64_t idx) {
     project_case_destroy(&c);
 }
 
-const check_suite check_suite_project = {"project", 60, 300, run_case};
+const check_suite check_suite_project = {"project", 40, 200, run_case};

@@ -14,11 +14,18 @@ static term_text used_text(const check_row *row, double used) {
     if (row->by_bytes) {
         snprintf(t.text, sizeof t.text, "%s", row->n_failed > 0 ? "differs" : "identical");
     } else if (isfinite(used) && used < 1e4) {
-        /* Rounded up, so that 100 % says that something was not within the tolerance. */
-        snprintf(t.text, sizeof t.text, "%.0f %%", ceil(100.0 * used));
+        /* Rounded up, so that 100.0 % is never said of something within the tolerance. */
+        snprintf(t.text, sizeof t.text, "%.1f %%", ceil(1000.0 * used) / 10.0);
     } else {
         snprintf(t.text, sizeof t.text, "beyond");
     }
+    return t;
+}
+
+/* A cosine distance; the suites of attention bound it by 1e-3. */
+static term_text cosine_text(const check_row *row) {
+    term_text t;
+    snprintf(t.text, sizeof t.text, row->cosine > 0.0 ? "%.1e" : "-", row->cosine);
     return t;
 }
 
@@ -43,14 +50,14 @@ static void print_failure(const check_session *s, const check_row *row, FILE *to
 
 void check_report_print(const check_session *s, FILE *to) {
     int64_t n_cases = 0;
-    fprintf(to, "%-14s %-15s %7s %8s  %10s %10s  %s\n", "operation", "implementation", "cases",
-            "refused", "tolerance", "lse", "result");
+    fprintf(to, "%-14s %-15s %7s %8s  %10s %10s %10s  %s\n", "operation", "implementation", "cases",
+            "refused", "tolerance", "cosine", "lse", "result");
     for (int i = 0; i < s->n_rows; i++) {
         const check_row *row = &s->rows[i];
         n_cases += row->n_cases;
-        fprintf(to, "%-14s %-15s %7s %8s  %10s %10s  %s\n", row->op, row->implementation,
+        fprintf(to, "%-14s %-15s %7s %8s  %10s %10s %10s  %s\n", row->op, row->implementation,
                 term_count(row->n_cases).text, term_count(row->n_refused).text,
-                row->n_cases > 0 ? used_text(row, row->out_used).text : "-",
+                row->n_cases > 0 ? used_text(row, row->out_used).text : "-", cosine_text(row).text,
                 row->n_cases > 0 && has_lse(row) ? used_text(row, row->lse_used).text : "-",
                 row->n_failed > 0  ? "FAIL"
                 : row->n_cases > 0 ? "PASS"
@@ -77,6 +84,7 @@ static json_t *row_to_json(const check_row *row) {
                   "cases", (json_int_t)row->n_cases, "refused", (json_int_t)row->n_refused,
                   "failed", (json_int_t)row->n_failed, "by_bytes", row->by_bytes);
     json_object_set_new(o, "tolerance_used", real_or_null(row->out_used));
+    json_object_set_new(o, "cosine_distance", real_or_null(row->cosine));
     json_object_set_new(o, "lse_tolerance_used", real_or_null(row->lse_used));
     if (row->n_failed > 0) {
         json_object_set_new(o, "first_failure",

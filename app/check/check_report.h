@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 
 /* One line an operation and implementation, then the first failure of each with the command that
  * replays it. */

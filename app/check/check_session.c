@@ -1,5 +1,5 @@
 /* check_session.c - contexts, verdicts, and running the suites that were asked for. */
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -118,6 +118,7 @@ void check_session_record(check_session *s,
     row->by_bytes = by_bytes;
     row->n_cases++;
     row->out_used = fmax(row->out_used, verdict->out_used);
+    row->cosine = fmax(row->cosine, verdict->cosine);
     row->lse_used = fmax(row->lse_used, verdict->lse_used);
     if (verdict->failed && row->n_failed++ == 0) {
         row->failed_case = idx;

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 #include "app/check/check_buffer.h"
 #include "app/check/check_near.h"
 #include "app/check/check_rng.h"

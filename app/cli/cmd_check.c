@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/check/check.h"
+#include "app/check/check_session.h"
 #include "app/check/check_report.h"
 #include "app/cli/cmd.h"
 #include "app/cli/term.h"

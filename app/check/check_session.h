@@ -1,12 +1,13 @@
-/* check.h - every implementation on this machine against the reference, over inputs that hurt.
+/* check_session.h - every implementation on this machine against the reference, over inputs that
+ * hurt.
  *
  * A suite is one operation. A case is drawn from (seed, operation, number) alone, so that any one
  * of them can be replayed. Each case runs every implementation that the context can use, before the
  * reference does, and records a verdict for each: results within the tolerance, red zones and bytes
  * of no one's business untouched, the same bits again, with one thread, and for part of the batch.
  */
-#ifndef APP_CHECK_CHECK_H
-#define APP_CHECK_CHECK_H
+#ifndef APP_CHECK_CHECK_SESSION_H
+#define APP_CHECK_CHECK_SESSION_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,7 +36,8 @@ typedef struct check_options {
 /* What one implementation did with one case. */
 typedef struct check_verdict {
     bool failed;
-    double out_used; /* share of the tolerance of the main result; 0 for byte identity */
+    double out_used; /* share of the tolerance of one value; 0 for byte identity */
+    double cosine;   /* distance over all values of the result; 0 when it is not looked at */
     double lse_used; /* likewise of lse and max_logits */
     char why[CHECK_TEXT_BYTES];
 } check_verdict;
@@ -49,6 +51,7 @@ typedef struct check_row {
     int64_t n_refused; /* descriptions this implementation does not take */
     int64_t n_failed;
     double out_used; /* worst of all cases */
+    double cosine;
     double lse_used;
     int64_t failed_case; /* first */
     char failed_shape[CHECK_TEXT_BYTES];
