@@ -53,6 +53,8 @@ if(NOT CMAKE_CROSSCOMPILING AND NOT MMLA_SANITIZE)
     ${PROJECT_SOURCE_DIR}/tools/count_tests.awk)
   add_test(NAME abi_exports COMMAND sh ${abi}/check_exports.sh $<TARGET_FILE:megamla_shared>
     ${abi}/exports.txt)
+  add_test(NAME readme_example
+    COMMAND bash ${PROJECT_SOURCE_DIR}/tests/docs/readme_example.sh ${CMAKE_C_COMPILER})
   add_test(NAME abi_headers COMMAND sh ${abi}/check_headers.sh ${PROJECT_SOURCE_DIR}/include
     ${CMAKE_C_COMPILER} ${MMLA_CXX})
   add_test(NAME install_client COMMAND sh ${PROJECT_SOURCE_DIR}/tests/install/check_install.sh
