@@ -36,7 +36,8 @@ MMLA_API mmla_status mmla_chain_plan_create(mmla_context *ctx,
 MMLA_API void mmla_chain_plan_destroy(mmla_chain_plan *plan);
 
 /* mmla_chain_workspace_bytes - the intermediates, which grow with max_tokens and the list widths:
- * two bf16 tensors [max_tokens, H, 512] and, per thread, one token's dequantised rows and scores. */
+ * two bf16 tensors [max_tokens, H, 512] and, per thread, one token's dequantised rows and scores.
+ */
 MMLA_API size_t mmla_chain_workspace_bytes(const mmla_chain_plan *plan);
 
 /* mmla_chain_run - all four steps. mmla_chain_step_run - one of them, on what the step before left
