@@ -88,6 +88,8 @@ static void run_case(check_session *s, int64_t idx, const char *op, bool chain) 
     if (chain) { /* it rounds to bf16 before it rotates back and again before it casts */
         c.out_tolerance.add = 0x1p-8 * check_attend_largest(&c, &want);
     }
+    check_attend_result plain = {0};
+    const bool ran_plain = idx % 3 == 0 && check_attend_plain_run(s->many, &c, &plain, &reference);
     for (int i = 0; i < n; i++) {
         if (!ran[i]) {
             check_session_refuse(s, op, names[i]);
@@ -97,12 +99,16 @@ static void run_case(check_session *s, int64_t idx, const char *op, bool chain) 
             check_verdict_fail(&verdicts[i], "reference: %s", reference.why);
         } else if (results[i].bytes != NULL) { /* else the plan failed, which is recorded */
             check_attend_compare(&c, 0, &results[i], &want, &verdicts[i]);
+            if (ran_plain) {
+                check_attend_compare_plain(&c, &results[i], &plain, &verdicts[i]);
+            }
         }
         check_session_record(s, op, names[i], false, idx, c.shape, &verdicts[i]);
         if (results[i].bytes != want.bytes) {
             check_attend_result_destroy(&results[i]);
         }
     }
+    check_attend_result_destroy(&plain);
     check_attend_result_destroy(&want);
     check_attend_case_destroy(&c);
 }

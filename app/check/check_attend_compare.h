@@ -27,4 +27,17 @@ void check_attend_same(const check_attend_result *a,
 /* Largest finite magnitude of a result's out: bounds what a rounding to bf16 did to it. */
 double check_attend_largest(const check_attend_case *c, const check_attend_result *result);
 
+/* Runs the case by the reference with q in standard order and bf16 out; check_attend_forms.c says
+ * why. False when it did not run. */
+bool check_attend_plain_run(mmla_context *ctx,
+                            const check_attend_case *c,
+                            check_attend_result *result,
+                            check_verdict *verdict);
+
+/* Fails the verdict when got's values are not those of such a run. */
+void check_attend_compare_plain(const check_attend_case *c,
+                                const check_attend_result *got,
+                                const check_attend_result *want,
+                                check_verdict *verdict);
+
 #endif

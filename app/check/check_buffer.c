@@ -25,22 +25,24 @@ void *check_alloc(int64_t bytes) {
     return memory;
 }
 
-/* What a red zone holds at an address: not constant, so that a shifted copy shows too. */
-static uint8_t zone_byte(const uint8_t *p) {
-    return (uint8_t)(0xA5u ^ ((uintptr_t)p * 37u));
+/* What a red zone holds at an address. Around inputs it is NaN and -1, like what is not to be read
+ * inside them; around results it is not constant, so that a shifted copy shows too. */
+static uint8_t zone_byte(const check_buffer *b, const uint8_t *p) {
+    return b->is_input ? 0xFF : (uint8_t)(0xA5u ^ ((uintptr_t)p * 37u));
 }
 
 static void zones_fill(const check_buffer *b) {
     for (uint8_t *p = b->data - ZONE_BYTES; p < b->data; p++) {
-        *p = zone_byte(p);
+        *p = zone_byte(b, p);
     }
     for (uint8_t *p = b->data + b->bytes; p < b->data + b->bytes + ZONE_BYTES; p++) {
-        *p = zone_byte(p);
+        *p = zone_byte(b, p);
     }
 }
 
 check_buffer check_buffer_create(int64_t bytes, int64_t alignment, uint8_t fill) {
-    check_buffer b = {.bytes = bytes, .base_bytes = bytes + 2 * ZONE_BYTES + 3 * 4096};
+    check_buffer b = {
+        .bytes = bytes, .base_bytes = bytes + 2 * ZONE_BYTES + 3 * 4096, .is_input = fill == 0xFF};
     b.base = check_alloc(b.base_bytes);
     const uintptr_t page = ((uintptr_t)b.base + ZONE_BYTES + 4095) & ~(uintptr_t)4095;
     b.data = b.base + (page - (uintptr_t)b.base) + alignment % 4096;
@@ -50,7 +52,7 @@ check_buffer check_buffer_create(int64_t bytes, int64_t alignment, uint8_t fill)
 }
 
 check_buffer check_buffer_create_sparse(int64_t bytes) {
-    check_buffer b = {.bytes = bytes, .is_mapped = true};
+    check_buffer b = {.bytes = bytes, .is_mapped = true, .is_input = true};
     b.base_bytes = (bytes + 2 * ZONE_BYTES + TILE_BYTES) / TILE_BYTES * TILE_BYTES;
     b.base = mmap(NULL, (size_t)b.base_bytes, PROT_NONE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -90,12 +92,12 @@ bool check_buffer_is_intact(const check_buffer *b) {
         return true;
     }
     for (const uint8_t *p = b->data - ZONE_BYTES; p < b->data; p++) {
-        if (*p != zone_byte(p)) {
+        if (*p != zone_byte(b, p)) {
             return false;
         }
     }
     for (const uint8_t *p = b->data + b->bytes; p < b->data + b->bytes + ZONE_BYTES; p++) {
-        if (*p != zone_byte(p)) {
+        if (*p != zone_byte(b, p)) {
             return false;
         }
     }

@@ -17,6 +17,7 @@ typedef struct check_buffer {
     uint8_t *base;
     int64_t base_bytes;
     bool is_mapped;
+    bool is_input; /* filled with 0xFF, and its red zones too */
 } check_buffer;
 
 /* Data filled with `fill`, aligned to `alignment` (a power of two up to 4096) and to no more. Ends
