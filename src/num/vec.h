@@ -17,7 +17,9 @@
 
 #if defined(__AVX2__) || defined(__AVX512F__)
 #include <immintrin.h>
-#elif defined(__ARM_NEON)
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+#elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
@@ -100,7 +102,7 @@ VEC_INLINE vi vf_is_nan(vf x) {
 }
 
 /* a * b + c, rounded once where the set has it: VEC_FMA_IS_EXACT. */
-#if defined(__FMA__) || defined(__ARM_NEON)
+#if defined(__FMA__) || defined(__aarch64__)
 #define VEC_FMA_IS_EXACT 1
 #else
 #define VEC_FMA_IS_EXACT 0
@@ -111,7 +113,7 @@ VEC_INLINE vf vf_fma(vf a, vf b, vf c) {
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
     return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#elif defined(__ARM_NEON)
+#elif defined(__aarch64__)
     float32x4_t x[2], y[2], z[2];
     memcpy(x, &a, sizeof a);
     memcpy(y, &b, sizeof b);
@@ -170,6 +172,22 @@ VEC_INLINE vf vf_from_bf16(const uint16_t *p) {
     return (vf)(__builtin_convertvector(h, vu) << 16);
 }
 
+/* VEC_LANES bytes, one a lane. */
+VEC_INLINE vu vu_from_bytes(const uint8_t *p) {
+#if defined(__SSE2__) && VEC_LANES == 8
+    const __m128i zero = _mm_setzero_si128();
+    const __m128i halves = _mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)p), zero);
+    const __m128i quads[2] = {_mm_unpacklo_epi16(halves, zero), _mm_unpackhi_epi16(halves, zero)};
+    vu v;
+    memcpy(&v, quads, sizeof v);
+    return v;
+#else
+    vec_bytes b;
+    memcpy(&b, p, sizeof b);
+    return __builtin_convertvector(b, vu);
+#endif
+}
+
 /* 2^x for x <= 0: relative error below 2e-8 before the last rounding; 0 below -126; NaN for NaN.
  * The polynomial is the minimax one of degree 6 on [-1/2, 1/2]. */
 VEC_INLINE vf vf_exp2(vf x) {
@@ -221,15 +239,30 @@ VEC_INLINE void vec_decode_e4m3_x16(const uint8_t *p, float scale_256, float *ds
     _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), s));
     _mm256_storeu_ps(dst + 8, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), s));
 #endif
+#elif defined(__aarch64__)
+    const uint8x16_t codes = vld1q_u8(p);
+    const uint8x8_t eight[2] = {vget_low_u8(codes), vget_high_u8(codes)};
+    const float32x4_t s = vdupq_n_f32(scale_256);
+    for (int i = 0; i < 2; i++) {
+        const uint16x8_t wide = vmovl_u8(eight[i]);
+        const uint16x8_t sign = vshlq_n_u16(vandq_u16(wide, vdupq_n_u16(0x80)), 8);
+        const uint16x8_t magnitude = vshlq_n_u16(vandq_u16(wide, vdupq_n_u16(0x7F)), 7);
+        const uint16x8_t nan =
+            vandq_u16(vceqq_u16(magnitude, vdupq_n_u16(0x3F80)), vdupq_n_u16(0x7C00));
+        const float16x8_t half = vreinterpretq_f16_u16(vorrq_u16(vorrq_u16(sign, magnitude), nan));
+        vst1q_f32(dst + 8 * i, vmulq_f32(vcvt_f32_f16(vget_low_f16(half)), s));
+        vst1q_f32(dst + 8 * i + 4, vmulq_f32(vcvt_high_f32_f16(half), s));
+    }
 #else
     for (int i = 0; i < 16; i += VEC_LANES) {
-        vec_bytes b;
-        memcpy(&b, p + i, sizeof b);
-        const vu u = __builtin_convertvector(b, vu);
+        const vu u = vu_from_bytes(p + i);
         const vu magnitude = u & vu_set1(0x7Fu);
         const vu sign = (u & vu_set1(0x80u)) << 24;
         const vu normal = (magnitude << 20) + vu_set1(112u << 23); /* 2^-8 of the value */
-        const vf subnormal = __builtin_convertvector((vi)magnitude, vf) * vf_set1(0x1p-17f);
+        /* The integer in the low bits of 2^23 and subtracted from it: a conversion that the
+         * compiler does not take apart. */
+        const vf number = (vf)(magnitude | vu_set1(0x4B000000u)) - vf_set1(0x1p23f);
+        const vf subnormal = number * vf_set1(0x1p-17f);
         /* Masks by arithmetic, for the reason given at vf_less. */
         const vi is_subnormal = (vi)(magnitude - vu_set1(8u)) >> 31;
         const vi is_nan = -(vi)((magnitude + vu_set1(1u)) >> 7);
@@ -261,6 +294,21 @@ VEC_INLINE void vec_decode_e2m1_x16(const uint8_t *p, float scale, float *dst) {
     _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtph_ps(half0), s));
     _mm256_storeu_ps(dst + 8, _mm256_mul_ps(_mm256_cvtph_ps(half1), s));
 #endif
+#elif defined(__aarch64__)
+    /* As above: upper bytes in half precision. */
+    static const uint8_t upper_bytes[16] = {0x00, 0x38, 0x3C, 0x3E, 0x40, 0x42, 0x44, 0x46,
+                                            0x80, 0xB8, 0xBC, 0xBE, 0xC0, 0xC2, 0xC4, 0xC6};
+    const uint8x8_t packed = vld1_u8(p);
+    const uint8x8x2_t nibbles = vzip_u8(vand_u8(packed, vdup_n_u8(15)), vshr_n_u8(packed, 4));
+    const uint8x16_t upper =
+        vqtbl1q_u8(vld1q_u8(upper_bytes), vcombine_u8(nibbles.val[0], nibbles.val[1]));
+    const float32x4_t s = vdupq_n_f32(scale);
+    const uint8x8_t eight[2] = {vget_low_u8(upper), vget_high_u8(upper)};
+    for (int i = 0; i < 2; i++) {
+        const float16x8_t half = vreinterpretq_f16_u16(vshll_n_u8(eight[i], 8));
+        vst1q_f32(dst + 8 * i, vmulq_f32(vcvt_f32_f16(vget_low_f16(half)), s));
+        vst1q_f32(dst + 8 * i + 4, vmulq_f32(vcvt_high_f32_f16(half), s));
+    }
 #else
     static const float value[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                     -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};

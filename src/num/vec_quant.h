@@ -7,10 +7,6 @@
 #ifndef MMLA_NUM_VEC_QUANT_H
 #define MMLA_NUM_VEC_QUANT_H
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include "num/bf16.h"
 #include "num/quant.h"
 #include "num/vec.h"
@@ -30,7 +26,7 @@ VEC_INLINE void vec_store_bytes(uint8_t *p, vu v) {
     memcpy(half, &v, sizeof v);
     const __m128i halves = _mm_packs_epi32(half[0], half[1]);
     const int64_t bytes = _mm_cvtsi128_si64(_mm_packus_epi16(halves, halves));
-#elif defined(__ARM_NEON)
+#elif defined(__aarch64__)
     uint32x4_t half[2];
     memcpy(half, &v, sizeof v);
     const uint8x8_t bytes = vmovn_u16(vcombine_u16(vmovn_u32(half[0]), vmovn_u32(half[1])));
@@ -52,7 +48,7 @@ VEC_INLINE void vec_store_halves(uint16_t *p, vu v) {
     const vi extended = (vi)(v << 16) >> 16;
     memcpy(half, &extended, sizeof v);
     const __m128i halves = _mm_packs_epi32(half[0], half[1]);
-#elif defined(__ARM_NEON)
+#elif defined(__aarch64__)
     uint32x4_t half[2];
     memcpy(half, &v, sizeof v);
     const uint16x8_t halves = vcombine_u16(vmovn_u32(half[0]), vmovn_u32(half[1]));
