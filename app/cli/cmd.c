@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "base/checked.h"
 
 enum {
@@ -235,6 +237,17 @@ mmla_context *cmd_context_create(const cmd_spec *spec, mmla_device device, int64
         cmd_message(spec, "%s", err.message);
     }
     return ctx;
+}
+
+int cmd_json_print(const cmd_spec *spec, struct json_t *json) {
+    if (json == NULL) {
+        cmd_message(spec, "out of memory");
+        return CMD_FAILED;
+    }
+    const int status = json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    putchar('\n');
+    json_decref(json);
+    return status == 0 ? CMD_OK : CMD_FAILED; /* main says what is wrong with standard output */
 }
 
 /* Letters to insert, delete, replace or swap to turn a into b. */

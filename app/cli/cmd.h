@@ -94,6 +94,12 @@ bool cmd_parse_device(const cmd_spec *spec, const char *text, mmla_device *out);
 /* A context on `device` with n_threads threads (0: all), or a message and NULL. */
 mmla_context *cmd_context_create(const cmd_spec *spec, mmla_device device, int64_t n_threads);
 
+struct json_t;
+
+/* Prints a document to standard output and frees it; NULL says that there was no memory for it.
+ * Returns an exit status. */
+int cmd_json_print(const cmd_spec *spec, struct json_t *json);
+
 /* The member of `names` (NULL ends it) nearest to `text`, or NULL when none is near. */
 const char *cmd_nearest(const char *text, const char *const *names);
 

@@ -45,31 +45,37 @@ static void model_read(char out[MODEL_BYTES]) {
     fclose(file);
 }
 
-/* Why there is no CUDA device 0; "" when there is one. */
-static void cuda_ask(mmla_error *err) {
+/* Why there is no CUDA device 0; "" when there is one. The text lies in *err. */
+static const char *cuda_missing(mmla_error *err) {
     mmla_context *ctx = NULL;
     *err = (mmla_error){0};
     const mmla_context_options o = {.device = MMLA_CUDA(0)};
     if (mmla_context_create(&o, &ctx, err) == MMLA_OK) {
-        err->message[0] = '\0';
+        mmla_context_destroy(ctx);
+        return "";
     }
-    mmla_context_destroy(ctx);
+    /* The message begins with the argument's name, which says nothing here. */
+    const size_t name = strlen(err->argument);
+    return strncmp(err->message, err->argument, name) == 0 && err->message[name] == ':'
+               ? err->message + name + 2
+               : err->message;
 }
 
 static void text_print(const mmla_context *ctx) {
     char model[MODEL_BYTES];
     mmla_error err;
     model_read(model);
-    cuda_ask(&err);
+    const char *missing = cuda_missing(&err);
     printf("megamla %s\n\ndevices\n  %-10s %d thread%s%s%s\n", mmla_version_string(), "cpu",
            (int)mmla_context_get_threads(ctx), mmla_context_get_threads(ctx) == 1 ? "" : "s",
            model[0] != '\0' ? ", " : "", model);
-    printf("  %-10s %s\n\nimplementations, in the order of preference\n", "cuda:0",
-           err.message[0] == '\0' ? "available" : err.message);
+    printf("  %-10s %s%s\n\nimplementations, in the order of preference\n", "cuda:0",
+           missing[0] == '\0' ? "available" : "not available: ", missing);
     const char *last = "";
     for (int32_t i = 0; i < mmla_implementation_count(ctx); i++) {
         mmla_implementation impl;
-        if (mmla_implementation_get(ctx, i, &impl, &err) != MMLA_OK) {
+        mmla_error ignored;
+        if (mmla_implementation_get(ctx, i, &impl, &ignored) != MMLA_OK) {
             continue;
         }
         printf("  %-14s %-14s %s%s\n", strcmp(last, impl.op) != 0 ? impl.op : "", impl.name,
@@ -78,11 +84,11 @@ static void text_print(const mmla_context *ctx) {
     }
 }
 
-static bool json_print(const mmla_context *ctx) {
+static json_t *info_json(const mmla_context *ctx) {
     char model[MODEL_BYTES];
     mmla_error err;
     model_read(model);
-    cuda_ask(&err);
+    const char *missing = cuda_missing(&err);
     json_t *list = json_array();
     for (int32_t i = 0; i < mmla_implementation_count(ctx); i++) {
         mmla_implementation impl;
@@ -94,15 +100,10 @@ static bool json_print(const mmla_context *ctx) {
                                 "available", (int)impl.available, "reason", impl.reason));
         }
     }
-    json_t *json = json_pack("{s:s, s:[{s:s, s:b, s:i, s:s}, {s:s, s:b, s:s}], s:o}", "version",
-                             mmla_version_string(), "devices", "device", "cpu", "available", 1,
-                             "threads", (int)mmla_context_get_threads(ctx), "model", model,
-                             "device", "cuda:0", "available", err.message[0] == '\0', "reason",
-                             err.message, "implementations", list);
-    const bool ok = json != NULL && json_dumpf(json, stdout, JSON_INDENT(2)) == 0;
-    putchar('\n');
-    json_decref(json);
-    return ok;
+    return json_pack("{s:s, s:[{s:s, s:b, s:i, s:s}, {s:s, s:b, s:s}], s:o}", "version",
+                     mmla_version_string(), "devices", "device", "cpu", "available", 1, "threads",
+                     (int)mmla_context_get_threads(ctx), "model", model, "device", "cuda:0",
+                     "available", missing[0] == '\0', "reason", missing, "implementations", list);
 }
 
 int cmd_info(int argc, char **argv) {
@@ -124,12 +125,12 @@ int cmd_info(int argc, char **argv) {
     if (ctx == NULL) {
         return CMD_FAILED;
     }
-    bool ok = true;
+    int status = CMD_OK;
     if (json) {
-        ok = json_print(ctx);
+        status = cmd_json_print(&spec, info_json(ctx));
     } else {
         text_print(ctx);
     }
     mmla_context_destroy(ctx);
-    return ok ? CMD_OK : CMD_FAILED;
+    return status;
 }

@@ -185,20 +185,16 @@ static json_t *row_json(const row *r) {
         (json_int_t)r->requests, "tokens", (json_int_t)(r->requests * r->kv.context_tokens));
 }
 
-static bool json_print(const settings *s, const row *rows, int n) {
+static json_t *rows_json(const settings *s, const row *rows, int n) {
     json_t *list = json_array();
     for (int k = 0; k < n; k++) {
         json_array_append_new(list, row_json(&rows[k]));
     }
-    json_t *json = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:o}", "context_tokens", (json_int_t)s->kv.context_tokens,
-        "memory_bytes", (json_int_t)s->memory_bytes, "draft_tokens", (json_int_t)s->kv.draft_tokens,
-        "window_page_tokens", (json_int_t)s->kv.window_page_tokens, "block_tokens",
-        (json_int_t)s->kv.block_tokens, "rows", list);
-    const bool ok = json != NULL && json_dumpf(json, stdout, JSON_INDENT(2)) == 0;
-    putchar('\n');
-    json_decref(json);
-    return ok;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "context_tokens",
+                     (json_int_t)s->kv.context_tokens, "memory_bytes", (json_int_t)s->memory_bytes,
+                     "draft_tokens", (json_int_t)s->kv.draft_tokens, "window_page_tokens",
+                     (json_int_t)s->kv.window_page_tokens, "block_tokens",
+                     (json_int_t)s->kv.block_tokens, "rows", list);
 }
 
 int cmd_kv(int argc, char **argv) {
@@ -231,7 +227,7 @@ int cmd_kv(int argc, char **argv) {
         return CMD_USAGE;
     }
     if (s.json) {
-        return json_print(&s, rows, n) ? CMD_OK : CMD_FAILED;
+        return cmd_json_print(&spec, rows_json(&s, rows, n));
     }
     table_print(&s, rows, n);
     return CMD_OK;

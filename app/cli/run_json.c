@@ -1,6 +1,5 @@
 /* run_json.c - the summary for programs: the same facts, one JSON object. */
 #include <math.h>
-#include <stdio.h>
 
 #include <jansson.h>
 
@@ -66,14 +65,11 @@ static json_t *comparison_json(const run_report *r) {
                      "outputs", outputs);
 }
 
-bool run_report_print_json(const run_report *r) {
+json_t *run_report_json(const run_report *r) {
     json_t *json =
         json_pack("{s:s, s:s, s:s, s:s, s:i, s:o}", "file", r->path, "op", r->capture->op->name,
                   "implementation", r->call->implementation, "device", r->device, "threads",
                   (int)r->n_threads, "elapsed", times_json(&r->times.fused));
-    if (json == NULL) {
-        return false;
-    }
     if (r->times.chain.n > 0) {
         json_object_set_new(json, "chain", chain_json(&r->times));
     }
@@ -86,8 +82,5 @@ bool run_report_print_json(const run_report *r) {
     if (r->output != NULL) {
         json_object_set_new(json, "output", json_string(r->output));
     }
-    const int status = json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    putchar('\n');
-    json_decref(json);
-    return status == 0;
+    return json;
 }

@@ -24,8 +24,8 @@ typedef struct run_report {
 bool run_report_is_passed(const run_report *report);
 void run_report_print(const run_report *report);
 
-/* False when memory is short. */
-bool run_report_print_json(const run_report *report);
+/* The same facts as a document of the caller's; NULL when memory is short. */
+struct json_t *run_report_json(const run_report *report);
 
 /* Records of the two lists, in bytes: as they are, as 584-byte records, as bf16 rows. */
 typedef struct run_sizes {

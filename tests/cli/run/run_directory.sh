@@ -1,0 +1,2 @@
+mkdir folder
+"$MEGAMLA" run folder
