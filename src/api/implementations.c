@@ -14,13 +14,8 @@
 typedef const mmla_impl *const *(*list_fn)(size_t *n);
 
 static const list_fn lists[] = {
-    mmla_attend_list,
-    mmla_chain_list,
-    mmla_kv_gather_list,
-    mmla_kv_insert_list,
-    mmla_lists_list,
-    mmla_project_list,
-    mmla_weights_list,
+    mmla_attend_list, mmla_chain_list,   mmla_kv_gather_list, mmla_kv_insert_list,
+    mmla_lists_list,  mmla_project_list, mmla_weights_list,
 };
 
 enum { N_LISTS = sizeof lists / sizeof lists[0] };
