@@ -196,7 +196,7 @@ static mmla_status entries_parse(safetensors_file *file, int64_t data_at, mmla_e
 
 /* The length of the JSON, checked against the file and the cap. */
 static mmla_status length_parse(const safetensors_file *file, int64_t *n, mmla_error *err) {
-    if (file->n_bytes < LENGTH_BYTES) {
+    if (file->bytes == NULL || file->n_bytes < LENGTH_BYTES) {
         return mmla_error_set(err, MMLA_E_VALUE, "header",
                               "the file has %lld bytes, a safetensors file starts with %d that "
                               "hold the header's length; write the file again",

@@ -81,7 +81,7 @@ static mmla_status input_parse(capture *c, int i, mmla_error *err) {
                               want);
     }
     c->inputs[i] = t;
-    c->data[i] = safetensors_align(c->file, t, input->alignment);
+    c->data[i] = safetensors_align(c->file, t, (size_t)input->alignment);
     return c->data[i] != NULL || t->n_bytes == 0
                ? MMLA_OK
                : mmla_error_set(err, MMLA_E_MEMORY, input->name, "no memory for an aligned copy");

@@ -25,7 +25,7 @@ typedef struct capture_input {
     const char *name; /* NULL ends a table */
     safetensors_dtype dtype;
     const char *shape;
-    size_t alignment; /* what the operation wants of the address */
+    int32_t alignment; /* what the operation wants of the address */
     bool optional;
 } capture_input;
 

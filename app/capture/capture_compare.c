@@ -33,6 +33,9 @@ static float value_at(const reading *r, int64_t i) {
         break;
     }
     const float value = check_e4m3_to_f32(((const uint8_t *)r->values->data)[i]);
+    if (r->scales == NULL) {
+        return value;
+    }
     /* Scales stand in the order of the values they scale, in every form. */
     return r->scales->dtype == SAFETENSORS_F32
                ? value * ((const float *)r->scales->data)[i / r->chunk]
