@@ -1,5 +1,6 @@
 /* safetensors_test.c - the reader takes nothing on trust, the writer leaves nothing behind. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -222,17 +224,74 @@ static void save_then_load_gives_the_same(void **state) {
     rmdir(folder);
 }
 
-static void save_to_full_device_fails_and_leaves_nothing(void **state) {
+/* A writer that mistakes a device for a file renames over it, and as root that succeeds. So root
+ * gets a device of its own in `folder`; NULL when that cannot be. */
+static const char *full_device(const char *folder, char path[64]) {
+    if (geteuid() != 0) {
+        return "/dev/full";
+    }
+    snprintf(path, 64, "%s/full", folder);
+    if (mknod(path, S_IFCHR | 0600, makedev(1, 7)) != 0) {
+        return NULL;
+    }
+    FILE *file = fopen(path, "w"); /* refused where the file system has no devices */
+    if (file != NULL) {
+        fclose(file);
+    }
+    return file != NULL ? path : NULL;
+}
+
+static void save_to_full_device_fails_and_keeps_the_device(void **state) {
+    (void)state;
+    char folder[] = "/tmp/safetensors_test_XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    const char *device = full_device(folder, path);
+    const char byte = 0;
+    const safetensors_tensor tensor = {"n", SAFETENSORS_U8, 1, {1}, 1, &byte};
+    mmla_error err = {0};
+    if (device != NULL) {
+        const int n = entries_count(folder);
+        assert_int_equal(safetensors_save(device, &tensor, 1, NULL, 0, &err), MMLA_E_VALUE);
+        assert_non_null(strstr(err.message, "No space left"));
+        struct stat st;
+        assert_int_equal(stat(device, &st), 0);
+        assert_true(S_ISCHR(st.st_mode));
+        assert_int_equal(entries_count(folder), n);
+    }
+    unlink(path);
+    rmdir(folder);
+    if (device == NULL) {
+        skip();
+    }
+}
+
+static void save_to_a_pipe_writes_into_it(void **state) {
+    (void)state;
+    char folder[] = "/tmp/safetensors_test_XXXXXX", path[64], bytes_read[512];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/pipe", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const int fd = open(path, O_RDWR | O_NONBLOCK); /* a reader, so that the writer does not wait */
+    const char byte = 42;
+    const safetensors_tensor tensor = {"n", SAFETENSORS_U8, 1, {1}, 1, &byte};
+    mmla_error err = {0};
+    assert_int_equal(safetensors_save(path, &tensor, 1, NULL, 0, &err), MMLA_OK);
+    const ssize_t n = read(fd, bytes_read, sizeof bytes_read);
+    assert_true(n > 64);
+    assert_int_equal(bytes_read[n - 1], 42);
+    assert_int_equal(entries_count(folder), 1);
+    close(fd);
+    unlink(path);
+    rmdir(folder);
+}
+
+static void save_into_missing_folder_fails(void **state) {
     (void)state;
     const char byte = 0;
     const safetensors_tensor tensor = {"n", SAFETENSORS_U8, 1, {1}, 1, &byte};
     mmla_error err = {0};
-    assert_int_equal(safetensors_save("/dev/full", &tensor, 1, NULL, 0, &err), MMLA_E_VALUE);
-    assert_non_null(strstr(err.message, "No space left"));
-    struct stat st;
-    assert_int_equal(stat("/dev/full", &st), 0);
-    assert_true(S_ISCHR(st.st_mode));
     assert_int_equal(safetensors_save("/nonexistent/out", &tensor, 1, NULL, 0, &err), MMLA_E_VALUE);
+    assert_non_null(strstr(err.message, "No such file"));
 }
 
 static void save_behind_a_link_keeps_the_link(void **state) {
@@ -281,7 +340,9 @@ int main(void) {
         cmocka_unit_test(parse_header_length_is_held_against_the_file),
         cmocka_unit_test(align_copies_only_what_is_misaligned),
         cmocka_unit_test(save_then_load_gives_the_same),
-        cmocka_unit_test(save_to_full_device_fails_and_leaves_nothing),
+        cmocka_unit_test(save_to_full_device_fails_and_keeps_the_device),
+        cmocka_unit_test(save_to_a_pipe_writes_into_it),
+        cmocka_unit_test(save_into_missing_folder_fails),
         cmocka_unit_test(save_behind_a_link_keeps_the_link),
         cmocka_unit_test(load_what_is_no_file_says_so),
     };
