@@ -143,6 +143,10 @@ static bool gather_run(const gather_case *c,
 /* Equal bits, or NaN on both sides: its sign and payload are nobody's promise. Poison counts as
  * bits, so a row that is not to be written shows. */
 static void compare(const check_buffer *got, const check_buffer *want, check_verdict *verdict) {
+    if (got->data == NULL || want->data == NULL) {
+        check_verdict_fail(verdict, "there is nothing to compare: the reference failed");
+        return;
+    }
     const uint16_t *a = (const uint16_t *)got->data, *b = (const uint16_t *)want->data;
     for (int64_t i = 0; i < got->bytes / 2; i++) {
         const bool nan = (a[i] & 0x7FFF) > 0x7F80 && (b[i] & 0x7FFF) > 0x7F80;

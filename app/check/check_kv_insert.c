@@ -203,13 +203,25 @@ static void check_untouched(const insert_case *c,
                             const check_buffer *b,
                             check_verdict *verdict) {
     int64_t written = 0;
-    for (int64_t i = 0; i < a->bytes; i++) {
+    for (int64_t i = 0; i < a->bytes && b->data != NULL; i++) {
         written += a->data[i] == b->data[i];
     }
     const int64_t wanted = c->n_written * mmla_kv_record_bytes(c->desc.cache.format);
     if (written != wanted) {
         check_verdict_fail(verdict, "%lld bytes were written, %lld records have %lld",
                            (long long)written, (long long)c->n_written, (long long)wanted);
+    }
+}
+
+static void compare(const check_buffer *got, const check_buffer *want, check_verdict *verdict) {
+    if (got->data == NULL || want->data == NULL) {
+        check_verdict_fail(verdict, "there is nothing to compare: the reference failed");
+        return;
+    }
+    const int64_t at = check_bytes_compare(got->data, want->data, got->bytes);
+    if (at >= 0) {
+        check_verdict_fail(verdict, "cache byte %lld is 0x%02X, reference 0x%02X", (long long)at,
+                           got->data[at], want->data[at]);
     }
 }
 
@@ -234,14 +246,8 @@ static void run_case(check_session *s, int64_t idx) {
             continue;
         }
         check_session_corrupt(s, a[i].data, a[i].bytes);
-        const int64_t at = check_bytes_compare(a[i].data, want_a.data, a[i].bytes);
-        const int64_t at_b = check_bytes_compare(b[i].data, want_b.data, b[i].bytes);
-        if (at >= 0 || at_b >= 0) {
-            const int64_t first = at >= 0 ? at : at_b;
-            check_verdict_fail(&verdicts[i], "cache byte %lld is 0x%02X, reference 0x%02X",
-                               (long long)first, (at >= 0 ? a : b)[i].data[first],
-                               (at >= 0 ? &want_a : &want_b)->data[first]);
-        }
+        compare(&a[i], &want_a, &verdicts[i]);
+        compare(&b[i], &want_b, &verdicts[i]);
         check_untouched(&c, &a[i], &b[i], &verdicts[i]);
         check_session_record(s, "kv_insert", names[i], true, idx, c.shape, &verdicts[i]);
     }

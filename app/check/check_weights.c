@@ -28,6 +28,13 @@ static int64_t group_place(int64_t column, int64_t unit) {
 static void
 define(const mmla_weights_desc *d, const mmla_weights_args *a, uint8_t *out, uint8_t *scale_out) {
     const uint8_t *in = a->in;
+    if (d->kind == MMLA_WEIGHTS_EXPAND_SCALES) {
+        for (int64_t r = 0; r < d->rows && scale_out != NULL; r++) {
+            memcpy(scale_out + r * d->scale_cols, a->scale_in + r / 32 * d->scale_cols,
+                   (size_t)d->scale_cols);
+        }
+        return;
+    }
     for (int64_t r = 0; r < d->rows; r++) {
         switch (d->kind) {
         case MMLA_WEIGHTS_PERMUTE_WQ_B:
@@ -45,10 +52,6 @@ define(const mmla_weights_desc *d, const mmla_weights_args *a, uint8_t *out, uin
                 scale_out[r * d->scale_cols + group_place(k, 1)] =
                     a->scale_in[r * d->scale_cols + k];
             }
-            break;
-        case MMLA_WEIGHTS_EXPAND_SCALES:
-            memcpy(scale_out + r * d->scale_cols, a->scale_in + r / 32 * d->scale_cols,
-                   (size_t)d->scale_cols);
             break;
         default:
             for (int64_t i = 0; i < d->n_heads * D; i++) {

@@ -170,18 +170,17 @@ static int read_options(int argc, char **argv, settings *x) {
     return cmd_parser_has_operands(&p, 0, 0) ? CMD_OK : CMD_USAGE;
 }
 
-/* The command line as it was typed, for the result file. */
+/* The command line as it was typed, for the result file; NULL when memory is out. */
 static char *join(int argc, char **argv) {
-    size_t bytes = sizeof "megamla";
-    for (int i = 0; i < argc; i++) {
-        bytes += strlen(argv[i]) + 1;
-    }
-    char *text = malloc(bytes);
-    if (text != NULL) {
-        strcpy(text, "megamla");
+    char *text = NULL;
+    size_t bytes;
+    FILE *to = open_memstream(&text, &bytes);
+    if (to != NULL) {
+        fputs("megamla", to);
         for (int i = 0; i < argc; i++) {
-            strcat(strcat(text, " "), argv[i]);
+            fprintf(to, " %s", argv[i]);
         }
+        fclose(to);
     }
     return text;
 }
@@ -217,7 +216,8 @@ int cmd_bench(int argc, char **argv) {
         bench_report_print(&s, stdout);
     }
     status = bench_report_problems(&s) > 0 ? CMD_FAILED : CMD_OK;
-    if (x.json != NULL && !bench_report_save(&s, x.json, command, x.commit)) {
+    if (x.json != NULL &&
+        !bench_report_save(&s, x.json, command != NULL ? command : "", x.commit)) {
         cmd_message(&spec, "cannot write %s: %s", x.json, strerror(errno));
         status = CMD_FAILED;
     }
