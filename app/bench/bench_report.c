@@ -55,8 +55,16 @@ void bench_report_print(const bench_session *s, FILE *to) {
     fprintf(to, "\n\n%-13s %-8s %5s %6s %9s %9s %9s %9s %6s %8s %6s %7s  %s\n", "operation",
             "formats", "heads", "tokens", "us", "p10", "p90", "chain us", "ratio", "GFLOP/s",
             "BLAS", "GB/s", "implementation");
+    int n_wide = 0;
     for (int i = 0; i < s->n_rows; i++) {
         print_row(&s->rows[i], to);
+        n_wide += s->rows[i].fused.p90_us > 2.0 * s->rows[i].fused.p10_us;
+    }
+    if (4 * n_wide > s->n_rows) {
+        fprintf(to,
+                "\n%d of %d rows spread by more than a factor of 2 from p10 to p90: something else "
+                "is running\nhere, and medians are not to be compared\n",
+                n_wide, s->n_rows);
     }
 }
 
