@@ -2,6 +2,7 @@
 #include "app/check/check_attend_compare.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { D = MMLA_LATENT_DIM };
 
@@ -73,6 +74,12 @@ double check_attend_largest(const check_attend_case *c, const check_attend_resul
         largest = isfinite(x) && x > largest ? x : largest;
     }
     return largest;
+}
+
+double check_attend_probability_error(const check_attend_case *c, const char *implementation) {
+    const char *end = strstr(implementation, "bf16"); /* their names end so */
+    const double largest = CHECK_KEY_LARGEST * (c->amplified ? CHECK_KEY_AMPLIFIER : 1);
+    return end != NULL && end[4] == '\0' ? 0x1p-9 * largest : 0.0;
 }
 
 static void report_worst(const check_near *near, const char *what, int64_t dims, check_verdict *v) {

@@ -40,4 +40,9 @@ void check_attend_compare_plain(const check_attend_case *c,
                                 const check_attend_result *want,
                                 check_verdict *verdict);
 
+/* What implementations that round probabilities to bf16 may be off more: each probability by 2^-9
+ * of itself, and they average the keys, so 2^-9 of the largest element of a key. 0 for the others.
+ */
+double check_attend_probability_error(const check_attend_case *c, const char *implementation);
+
 #endif

@@ -15,7 +15,8 @@ void check_row_fill(uint16_t *row, int dims, bool amplified, check_rng *rng) {
     const float size =
         check_rng_chance(rng, 0.15) ? ldexpf(1.0f, -(int)check_rng_below(rng, 18)) : 1.0f;
     for (int d = 0; d < dims; d++) {
-        const float amplifier = amplified && check_rng_chance(rng, 0.02) ? 256.0f : 1.0f;
+        const float amplifier =
+            amplified && check_rng_chance(rng, 0.02) ? (float)CHECK_KEY_AMPLIFIER : 1.0f;
         row[d] = check_bf16_of_f32(check_rng_normal(rng) * size * amplifier);
     }
 }

@@ -30,10 +30,17 @@ typedef enum check_stride {
     CHECK_STRIDE_FAR = 4      /* so much that the last page begins beyond 2^31 bytes */
 } check_stride;
 
+enum {
+    CHECK_KEY_AMPLIFIER = 256, /* of the few large elements of amplified rows */
+    CHECK_KEY_LARGEST = 6 /* no element of another row exceeds it: twice the square root of 3 drawn,
+                             times the square root of 2 rotated, times 17/16 quantised */
+};
+
 enum { CHECK_STRIDES = 4 /* the ones that are drawn; FAR has cases of its own */ };
 
 /* A cache of n_pages pages with about n_records records, written by the reference of kv_insert from
- * random rows of very different sizes. `amplified`: one element in 50 is 256 times as large. */
+ * random rows of very different sizes. `amplified`: one element in 50 is CHECK_KEY_AMPLIFIER times
+ * as large. */
 check_cache check_cache_create(mmla_context *ctx,
                                mmla_kv_format format,
                                int32_t page_tokens,
