@@ -11,8 +11,11 @@ static inline void mmla_rope_rotate(float c, float s, float *even, float *odd) {
     *odd = fmaf(x0, s, x1 * c);
 }
 
+/* The same by the negative angle. A result of zero is +0, so that a row of zeros stays all +0. */
 static inline void mmla_rope_rotate_back(float c, float s, float *even, float *odd) {
     mmla_rope_rotate(c, -s, even, odd);
+    *even += 0.0f;
+    *odd += 0.0f;
 }
 
 #endif

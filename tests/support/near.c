@@ -17,7 +17,7 @@ void near_check(struct near *near, int64_t idx, double got, double want) {
     if ((isnan(got) && isnan(want)) || got == want) {
         return;
     }
-    const double allowed = near->absolute + near->relative * fabs(want);
+    const double allowed = fmax(near->absolute, near->relative * fabs(want));
     const double used = fabs(got - want) / allowed;
     if (!(used <= 1.0) || isinf(want)) { /* NaN fails too */
         fail_msg("%s[%lld]: got %.9g, want %.9g, allowed difference %.3g", near->what,

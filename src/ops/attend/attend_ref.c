@@ -90,8 +90,8 @@ static void finish_head(const mmla_attend_problem *p,
         const int32_t x = NOPE_DIM + 2 * i;
         const double c = (double)cos_sin[i], s = (double)cos_sin[PAIRS + i];
         const double even = head->o[x] * inverse, odd = head->o[x + 1] * inverse;
-        result[x] = (float)(even * c + odd * s);
-        result[x + 1] = (float)(odd * c - even * s);
+        result[x] = (float)(even * c + odd * s + 0.0); /* minus zero becomes zero */
+        result[x + 1] = (float)(odd * c - even * s + 0.0);
     }
     mmla_attend_store_head(p, args, token, h, result, 1.0f);
     const int64_t index = token * p->desc.n_heads + h;

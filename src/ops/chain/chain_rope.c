@@ -18,9 +18,13 @@ struct job {
 static void rotate(uint16_t *head, const float *cos_sin, int back) {
     for (int i = 0; i < PAIRS; i++) {
         uint16_t *pair = head + NOPE_DIM + 2 * i;
-        const float c = cos_sin[i], s = back ? -cos_sin[PAIRS + i] : cos_sin[PAIRS + i];
+        const float c = cos_sin[i], s = cos_sin[PAIRS + i];
         float even = mmla_bf16_to_f32(pair[0]), odd = mmla_bf16_to_f32(pair[1]);
-        mmla_rope_rotate(c, s, &even, &odd);
+        if (back) {
+            mmla_rope_rotate_back(c, s, &even, &odd);
+        } else {
+            mmla_rope_rotate(c, s, &even, &odd);
+        }
         pair[0] = mmla_bf16_from_f32(even);
         pair[1] = mmla_bf16_from_f32(odd);
     }

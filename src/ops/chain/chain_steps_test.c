@@ -71,6 +71,9 @@ static void check_unrope(const attend_fixture *f, const uint16_t *attended, cons
         uint16_t want[D];
         memcpy(want, attended + row * D, sizeof want);
         turn(want, table_of(f, row / f->desc.n_heads), -1);
+        for (int32_t x = 448; x < D; x++) {
+            want[x] = want[x] == 0x8000 ? 0 : want[x]; /* minus zero becomes zero */
+        }
         assert_memory_equal(got + row * D, want, sizeof want);
     }
 }
