@@ -175,8 +175,9 @@ int main(void) {
 
     float worst = 0.0f, largest = 0.0f;
     for (int i = 0; i < T * ROWS; i++) {
-        worst = fmaxf(worst, fabsf(to_float(z[i]) - to_float(z_standard[i])));
-        largest = fmaxf(largest, fabsf(to_float(z[i])));
+        const float difference = fabsf(to_float(z[i]) - to_float(z_standard[i]));
+        worst = difference > worst ? difference : worst;
+        largest = fabsf(to_float(z[i])) > largest ? fabsf(to_float(z[i])) : largest;
     }
     printf("z[0] = %.5f %.5f %.5f ...\n", to_float(z[0]), to_float(z[1]), to_float(z[2]));
     printf("permuted against standard: largest difference %.2g of %.2g\n", worst, largest);
