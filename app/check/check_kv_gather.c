@@ -1,5 +1,4 @@
-/* check_kv_gather.c - every implementation of kv_gather gives the reference's rows and writes no
- * others.
+/* check_kv_gather.c - every implementation of kv_gather gives the reference's rows and no others.
  *
  * Caches hold random bytes: every code under every scale, NaN codes and NaN scales among them.
  */

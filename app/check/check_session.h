@@ -1,5 +1,4 @@
-/* check_session.h - every implementation on this machine against the reference, over inputs that
- * hurt.
+/* check_session.h - every implementation on this machine against the reference, on inputs that hurt.
  *
  * A suite is one operation. A case is drawn from (seed, operation, number) alone, so that any one
  * of them can be replayed. Each case runs every implementation that the context can use, before the

@@ -115,7 +115,8 @@ typedef struct mmla_attend_plan mmla_attend_plan;
  * threads  any
  * errors   every field of desc is checked; err names it, the value found and the values accepted.
  *          MMLA_E_NO_IMPLEMENTATION when `implementation` names none that can serve the
- * description. On failure *plan is NULL. since    0.1
+ *          description.  On failure *plan is NULL.
+ * since    0.1
  */
 MMLA_API mmla_status mmla_attend_plan_create(mmla_context *ctx,
                                              const mmla_attend_desc *desc,
@@ -148,16 +149,17 @@ MMLA_API const char *mmla_attend_plan_implementation(const mmla_attend_plan *pla
  * stand anywhere.
  *
  * units    cast: scale byte from the chunk's maximum, at least 1e-4 / 448, a power of two rounded
- * up (MMLA_OUT_FP8_128: not rounded); codes round to nearest even and saturate. docs/numerics.md
+ *          up (MMLA_OUT_FP8_128: not rounded); codes round to nearest even and saturate
  * memory   the arguments, plus workspace; nothing is allocated; outputs must not overlap inputs
+ *          (not checked)
  * stream   the CPU runs before it returns and takes NULL
  * threads  any number at once on one plan, each with its own workspace and outputs
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: a pointer or count of args, nothing written
  *          MMLA_E_INDEX: some position lies outside cos_sin; all results of those tokens are NaN
  *          (codes 0x7F under the scale of a zero chunk), all others are complete
  * edges    no valid key: output 0 (codes 0, scale byte 105), lse +inf, max_logits -inf, whatever
- * the sink. NaN or infinity in a used row reaches this token's results (codes 0x7F, lse and
- *          max_logits NaN) and no other's.
+ *          the sink. NaN or infinity in a used row reaches this token's results (codes 0x7F, lse
+ *          and max_logits NaN) and no other's.
  * source   docs/numerics.md; definition: src/ops/attend/attend_ref.c
  * since    0.1
  */
@@ -166,8 +168,7 @@ MMLA_API mmla_status mmla_attend_run(const mmla_attend_plan *plan,
                                      void *workspace,
                                      void *stream);
 
-/* Two partial results of the same queries over disjoint keys, made with MMLA_OUT_BF16 and no sink.
- */
+/* Two partial results of the same queries over disjoint keys: MMLA_OUT_BF16, no sink. */
 typedef struct mmla_attend_merge_args {
     int64_t n_tokens; /* T */
     int32_t n_heads;  /* H: a multiple of 8, 8 .. 128 */
@@ -192,7 +193,9 @@ typedef struct mmla_attend_merge_args {
  * memory   no workspace; out may not overlap the inputs; out_a and out_b 16-byte aligned
  * threads  any; runs on the context's threads
  * errors   MMLA_E_NULL, MMLA_E_SHAPE, MMLA_E_STRIDE, MMLA_E_VALUE, MMLA_E_ALIGNMENT: nothing
- * written edges    both parts empty: output 0, lse +inf. T = 0 touches nothing. since    0.1
+ *          written
+ * edges    both parts empty: output 0, lse +inf. T = 0 touches nothing.
+ * since    0.1
  */
 MMLA_API mmla_status mmla_attend_merge(mmla_context *ctx,
                                        const mmla_attend_merge_args *args,

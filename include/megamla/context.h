@@ -77,12 +77,15 @@ typedef struct mmla_implementation {
     const char
         *name; /* "reference", "portable", "avx2", ...; accepted by a desc's `implementation` */
     mmla_device_kind device;
-    int32_t available;  /* 1 when plans of this context can use it */
-    const char *reason; /* why not; "" when available */
+    int32_t available;    /* 1 when plans of this context can use it */
+    const char *reason;   /* why not; "" when available */
+    int32_t by_name_only; /* not 0: plans take it only when asked by name */
 } mmla_implementation;
 
-/* mmla_implementation_count / _get - everything the library holds, available here or not, in the
- * order in which a plan would try it. Strings are constant memory.
+/* mmla_implementation_count / _get - everything the library holds, available here or not. Those of
+ * one operation stand together, in the order of preference: a plan that is not asked for a name
+ * takes the first that is available, is not by_name_only and serves its description. Strings are
+ * constant memory.
  * errors   MMLA_E_VALUE  idx is not in 0 .. count-1
  */
 MMLA_API int32_t mmla_implementation_count(const mmla_context *ctx);

@@ -39,7 +39,7 @@ typedef struct mmla_kv_insert_desc {
 
 typedef struct mmla_kv_insert_args {
     int64_t n_rows;           /* T: 0 .. max_tokens */
-    int64_t n_slots;          /* T': 0 .. T; rows at and past it are padding and are skipped */
+    int64_t n_slots;          /* T': 0 .. T; rows past it are padding, skipped. 0: nothing */
     const uint16_t *rows;     /* [T, D] bf16, 16-byte aligned */
     const int64_t *positions; /* [T], the token's own position */
     const int64_t *slots;     /* [T'], negative: write nothing */

@@ -52,9 +52,10 @@ mmla_status mmla_attend_run(const mmla_attend_plan *plan,
                             const mmla_attend_args *args,
                             void *workspace,
                             void *stream) {
-    if (plan == NULL || args == NULL) {
+    if (args == NULL) {
         return MMLA_E_NULL;
     }
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(args->error, "plan", plan, 1));
     MMLA_RETURN_IF_FAILED(mmla_attend_args_check(&plan->problem, args));
     if (args->n_tokens == 0) {
         return MMLA_OK;

@@ -71,9 +71,10 @@ static mmla_status check_call(const mmla_chain_plan *plan,
                               const mmla_attend_args *args,
                               const void *workspace,
                               bool *empty) {
-    if (plan == NULL || args == NULL) {
+    if (args == NULL) {
         return MMLA_E_NULL;
     }
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(args->error, "plan", plan, 1));
     MMLA_RETURN_IF_FAILED(mmla_attend_args_check(&plan->problem, args));
     *empty = args->n_tokens == 0;
     return *empty ? MMLA_OK

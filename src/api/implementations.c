@@ -49,6 +49,7 @@ mmla_status mmla_implementation_get(const mmla_context *ctx,
                 .device = list[left]->device,
                 .available = reason[0] == '\0',
                 .reason = reason,
+                .by_name_only = list[left]->by_name_only,
             };
             return MMLA_OK;
         }

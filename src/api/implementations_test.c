@@ -112,6 +112,33 @@ static void a_processor_without_extensions_is_the_reason(void **state) {
     ctx->cpu_features = features;
 }
 
+/* The first that is neither unavailable nor by_name_only is what a plan without a wish takes. */
+static void what_is_by_name_only_is_not_taken_unasked(void **state) {
+    mmla_context *ctx = context_of(state);
+    const mmla_project_desc desc = {.n_groups = 1, .max_tokens = 1, .rank = 8};
+    mmla_project_plan *plan;
+    assert_int_equal(mmla_project_plan_create(ctx, &desc, &plan, NULL), MMLA_OK);
+    const char *first = NULL;
+    int32_t n_reference = 0;
+    mmla_implementation it;
+    for (int32_t i = 0; mmla_implementation_get(ctx, i, &it, NULL) == MMLA_OK; i++) {
+        if (strcmp(it.name, "reference") == 0) {
+            assert_true(it.by_name_only);
+            n_reference++;
+        }
+        if (strcmp(it.name, "portable") == 0) {
+            assert_false(it.by_name_only);
+        }
+        if (strcmp(it.op, "project") == 0 && it.available && !it.by_name_only && first == NULL) {
+            first = it.name;
+        }
+    }
+    assert_true(n_reference > 0);
+    assert_non_null(first);
+    assert_string_equal(mmla_project_plan_implementation(plan), first);
+    mmla_project_plan_destroy(plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_index_below_count_is_described),
@@ -120,6 +147,7 @@ int main(void) {
         cmocka_unit_test(a_name_is_unique_in_its_operation),
         cmocka_unit_test(every_operation_has_a_plain_implementation),
         cmocka_unit_test(a_processor_without_extensions_is_the_reason),
+        cmocka_unit_test(what_is_by_name_only_is_not_taken_unasked),
     };
     return cmocka_run_group_tests_name("implementations", tests, set_up, tear_down);
 }

@@ -92,9 +92,10 @@ mmla_status mmla_kv_gather_run(const mmla_kv_gather_plan *plan,
                                void *workspace,
                                void *stream) {
     (void)workspace;
-    if (plan == NULL || args == NULL) {
+    if (args == NULL) {
         return MMLA_E_NULL;
     }
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(args->error, "plan", plan, 1));
     mmla_error *err = args->error;
     const mmla_kv_gather_problem *p = &plan->problem;
     MMLA_RETURN_IF_FAILED(

@@ -85,9 +85,10 @@ mmla_status mmla_kv_insert_run(const mmla_kv_insert_plan *plan,
                                void *workspace,
                                void *stream) {
     (void)workspace;
-    if (plan == NULL || args == NULL) {
+    if (args == NULL) {
         return MMLA_E_NULL;
     }
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(args->error, "plan", plan, 1));
     mmla_error *err = args->error;
     const mmla_kv_insert_problem *p = &plan->problem;
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "n_rows", args->n_rows, 0, p->desc.max_tokens));

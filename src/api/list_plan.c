@@ -208,9 +208,10 @@ mmla_status mmla_list_run(const mmla_list_plan *plan,
                           void *workspace,
                           void *stream) {
     (void)workspace;
-    if (plan == NULL || args == NULL) {
+    if (args == NULL) {
         return MMLA_E_NULL;
     }
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(args->error, "plan", plan, 1));
     const mmla_lists_problem *p = &plan->problem;
     MMLA_RETURN_IF_FAILED(
         mmla_check_range(args->error, "n_tokens", args->n_tokens, 0, p->desc.max_tokens));

@@ -105,9 +105,10 @@ mmla_status mmla_project_run(const mmla_project_plan *plan,
                              const mmla_project_args *args,
                              void *workspace,
                              void *stream) {
-    if (plan == NULL || args == NULL) {
+    if (args == NULL) {
         return MMLA_E_NULL;
     }
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(args->error, "plan", plan, 1));
     mmla_error *err = args->error;
     const mmla_project_problem *p = &plan->problem;
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "n_tokens", args->n_tokens, 0, p->desc.max_tokens));

@@ -142,9 +142,10 @@ mmla_status mmla_weights_run(const mmla_weights_plan *plan,
                              void *workspace,
                              void *stream) {
     (void)workspace;
-    if (plan == NULL || args == NULL) {
+    if (args == NULL) {
         return MMLA_E_NULL;
     }
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(args->error, "plan", plan, 1));
     const mmla_weights_problem *p = &plan->problem;
     if (p->desc.rows == 0) {
         return MMLA_OK;

@@ -1,9 +1,9 @@
-/* norm.h - RMSNorm with its order of summation fixed, so that every implementation gives the same
- * bytes.
+/* norm.h - RMSNorm with its order of summation fixed: every implementation gives the same bytes.
  *
  *     sum   sixteen partial sums, number j over elements j, j + 16, j + 32, ..., each square
- * rounded to fp32 before it is added; then halved: j + (j + 8), j + (j + 4), j + (j + 2), 0 + 1 r
- * 1 / sqrt(sum / n + eps) y     (x * r) * weight, rounded to bf16 once
+ *           rounded to fp32 before it is added; then halved: j + (j + 8), j + (j + 4), ..., 0 + 1
+ *     r     1 / sqrt(sum / n + eps)
+ *     y     (x * r) * weight, rounded to bf16 once
  *
  * Sixteen is the widest vector we have: eight lanes take two registers, one register serves
  * sixteen. n is a power of two, so the division by n is exact. eps may be 1e-20, far below the

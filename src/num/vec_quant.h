@@ -59,8 +59,7 @@ VEC_INLINE void vec_store_halves(uint16_t *p, vu v) {
 }
 
 /* The low nibble of each lane to VEC_LANES / 2 bytes, even lanes in the low nibble; lanes hold at
- * most
- * 15. Going through bytes in memory would cost a stall: two stores, then one load over both. */
+ * most 15. Going through bytes in memory would cost a stall: two stores, then one load over both. */
 VEC_INLINE void vec_store_nibbles(uint8_t *p, vu v) {
 #if defined(__AVX2__)
     typedef uint64_t pairs_of_lanes __attribute__((vector_size(4 * VEC_LANES)));
