@@ -2,7 +2,7 @@
 PRESET = release
 BUILD = build/$(PRESET)
 PREFIX = /usr/local
-SOURCES = git ls-files --cached --others --exclude-standard '*.c' '*.h'
+SOURCES = git ls-files --cached --others --exclude-standard '*.c' '*.h' '*_body.inc' '*_products_*.inc' '*_results.inc'
 
 .PHONY: all build run test bench fmt check install clean help
 

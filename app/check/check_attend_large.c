@@ -21,7 +21,7 @@ static const char op[] = "attend_large"; /* a line of its own in the report */
 
 static void run_nothing(check_session *s, const char *name, int64_t idx) {
     check_verdict verdict = {0};
-    mmla_attend_desc d = {.n_heads = 16,
+    mmla_attend_desc d = {.n_heads = 8,
                           .max_tokens = 4,
                           .scale = 1.0f,
                           .rope_positions = 1,
@@ -191,4 +191,4 @@ static void run_case(check_session *s, int64_t idx) {
     }
 }
 
-const check_suite check_suite_attend_large = {"attend_large", 2, 4, run_case};
+const check_suite check_suite_attend_large = {"attend_large", "attend", 2, 4, run_case};

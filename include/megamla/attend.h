@@ -51,12 +51,12 @@ typedef struct mmla_attend_desc {
     mmla_attend_kind kind;
     int32_t n_heads;    /* H: a multiple of 8, 8 .. 128 */
     int64_t max_tokens; /* the most tokens of one call, 0 .. 2^31 - 1 */
-    float scale;        /* of the logits, > 0 and finite; 512^-0.5 in the model; no log2(e) in it */
+    float scale;        /* of the logits, > 0, <= 1e30; 512^-0.5 in the model; no log2(e) in it */
     mmla_q_layout q_layout;
     int64_t q_token_stride; /* elements, multiple of 8, at least H * 512; 0: H * 512 */
     int32_t q_norm;         /* not 0: V4's weightless RMSNorm of each head's q, as a logit factor */
     float q_norm_eps;       /* > 0 with q_norm; else ignored */
-    int64_t rope_positions; /* P: rows of cos_sin, at least 1 */
+    int64_t rope_positions; /* P: rows of cos_sin, 1 .. 2^31 - 1 */
     mmla_out_form out_form;
     /* Only MMLA_OUT_FP8_PERMUTED, in int32 words; token stride is 1.  Padding words are not
      * written. */
@@ -90,7 +90,7 @@ typedef struct mmla_attend_args {
     const int32_t *list; /* [T, K]; an entry outside the cache or rows is no key */
     const int32_t *lens; /* [T], may be NULL: K. Clamped to 0 .. K */
     /* PAGED */
-    const void *window_cache;       /* n_pages * page_stride_bytes, 16-byte aligned */
+    const void *window_cache;       /* n_pages * page_stride_bytes, 16-byte aligned; NULL for 0 */
     const void *compressed_cache;   /* likewise */
     const int32_t *compressed_list; /* [T, E] */
     const int32_t *compressed_lens; /* [T], may be NULL: E */
@@ -158,8 +158,9 @@ MMLA_API const char *mmla_attend_plan_implementation(const mmla_attend_plan *pla
  *          MMLA_E_INDEX: some position lies outside cos_sin; all results of those tokens are NaN
  *          (codes 0x7F under the scale of a zero chunk), all others are complete
  * edges    no valid key: output 0 (codes 0, scale byte 105), lse +inf, max_logits -inf, whatever
- *          the sink. NaN or infinity in a used row reaches this token's results (codes 0x7F, lse
- *          and max_logits NaN) and no other's.
+ *          the sink. A NaN in a used row reaches this token's results (codes 0x7F, lse and
+ *          max_logits NaN) and no other's; an infinity leaves this token's results without
+ *          meaning, most of them NaN, and touches no other's.
  * source   docs/numerics.md; definition: src/ops/attend/attend_ref.c
  * since    0.1
  */
@@ -190,10 +191,12 @@ typedef struct mmla_attend_merge_args {
  *     lse  = log(exp(lse_a) + exp(lse_b))
  *     o    = (exp(lse_a - lse) * out_a + exp(lse_b - lse) * out_b) / (1 + exp(sink - lse))
  *
- * memory   no workspace; out may not overlap the inputs; out_a and out_b 16-byte aligned
+ * memory   no workspace; out may not overlap the inputs; out_a and out_b 16-byte aligned, out 32,
+ *          out_scale 4
+ * stream   the CPU runs before it returns and takes NULL
  * threads  any; runs on the context's threads
- * errors   MMLA_E_NULL, MMLA_E_SHAPE, MMLA_E_STRIDE, MMLA_E_VALUE, MMLA_E_ALIGNMENT: nothing
- *          written
+ * errors   MMLA_E_NULL, MMLA_E_SHAPE, MMLA_E_STRIDE, MMLA_E_SIZE, MMLA_E_VALUE, MMLA_E_ALIGNMENT:
+ *          nothing written
  * edges    both parts empty: output 0, lse +inf. T = 0 touches nothing.
  * since    0.1
  */

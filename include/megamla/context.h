@@ -44,7 +44,8 @@ typedef void (*mmla_log_fn)(void *user, const char *line);
 /* All zero is a good default: the CPU, every core this process may use, malloc, no log. */
 typedef struct mmla_context_options {
     mmla_device device;
-    int32_t n_threads;        /* CPU threads of one call, 1 .. 4096; 0: every core allowed */
+    int32_t n_threads;        /* CPU threads of one call, 1 .. 4096; 0: every core allowed. A build
+                                 without OpenMP uses at most 64, and starts them in every call */
     mmla_allocator allocator; /* alloc NULL: malloc and free */
     mmla_log_fn log;          /* may be NULL */
     void *log_user;

@@ -87,6 +87,7 @@ static void wrong_options_are_named(void **state) {
     WRONG(good_paged, scale, -1.0f, MMLA_E_VALUE, "scale");
     WRONG(good_paged, scale, NAN, MMLA_E_VALUE, "scale");
     WRONG(good_paged, scale, INFINITY, MMLA_E_VALUE, "scale");
+    WRONG(good_paged, scale, 1.1e30f, MMLA_E_VALUE, "scale");
     WRONG(good_paged, q_layout, (mmla_q_layout)7, MMLA_E_VALUE, "q_layout");
     WRONG(good_paged, out_form, (mmla_out_form)4, MMLA_E_VALUE, "out_form");
     WRONG(good_paged, q_norm, 1, MMLA_E_VALUE, "q_norm_eps");
@@ -105,6 +106,16 @@ static void wrong_strides_are_named(void **state) {
     WRONG(good_paged, out_scale_word_stride, 3, MMLA_E_STRIDE, "out_scale_word_stride");
     WRONG(good_paged, out_scale_word_stride, INT64_MAX, MMLA_E_SIZE, "out_scale_word_stride");
     WRONG(good_paged, out_scale_group_stride, 127, MMLA_E_STRIDE, "out_scale_group_stride");
+    /* Eight groups: every byte of them needs a 64-bit offset. */
+    WRONG(good_paged, out_scale_word_stride, INT64_C(1) << 58, MMLA_E_SIZE,
+          "out_scale_word_stride");
+    WRONG(good_paged, out_scale_word_stride, INT64_C(1) << 54, MMLA_E_SIZE,
+          "out_scale_group_stride");
+    WRONG(good_paged, out_scale_group_stride, INT64_C(1) << 62, MMLA_E_SIZE,
+          "out_scale_group_stride");
+    WRONG(good_paged, out_scale_group_stride, INT64_C(1) << 58, MMLA_E_SIZE,
+          "out_scale_group_stride");
+    WRONG(good_paged, out_scale_group_stride, (INT64_C(1) << 58) - 1, MMLA_OK, "");
     WRONG(good_paged, window.page_stride_bytes, 16, MMLA_E_STRIDE, "window.page_stride_bytes");
     WRONG(good_paged, window.page_stride_bytes, 16896 + 8, MMLA_E_ALIGNMENT,
           "window.page_stride_bytes");
@@ -181,6 +192,41 @@ static void wrong_pointers_are_named_and_nothing_is_written(void **state) {
     attend_fixture_destroy(&f);
 }
 
+static void merge_refuses_scale_strides_beyond_64_bits(void **state) {
+    (void)state;
+    static _Alignas(32) uint16_t part[8 * MMLA_LATENT_DIM];
+    static float lse[8];
+    static const struct {
+        int64_t word, group;
+        const char *argument;
+    } strides[] = {{INT64_C(1) << 58, 0, "out_scale_word_stride"},
+                   {INT64_C(1) << 57, 0, "out_scale_word_stride"},
+                   {0, INT64_C(1) << 62, "out_scale_group_stride"},
+                   {0, INT64_MAX, "out_scale_group_stride"}};
+    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++) {
+        test_buffer out = test_buffer_create(8 * MMLA_LATENT_DIM, 32);
+        test_buffer out_scale = test_buffer_create(128, 4);
+        const mmla_attend_merge_args args = {.n_tokens = 1,
+                                             .n_heads = 8,
+                                             .out_scale_word_stride = strides[i].word,
+                                             .out_scale_group_stride = strides[i].group,
+                                             .out_a = part,
+                                             .lse_a = lse,
+                                             .out_b = part,
+                                             .lse_b = lse,
+                                             .out = out.data,
+                                             .out_scale = out_scale.data};
+        mmla_error err = {0};
+        assert_int_equal(mmla_attend_merge(ctx, &args, NULL, &err), MMLA_E_SIZE);
+        assert_int_equal(err.status, MMLA_E_SIZE);
+        assert_string_equal(err.argument, strides[i].argument);
+        assert_true(test_buffer_is_untouched(&out, 0, out.bytes));
+        assert_true(test_buffer_is_untouched(&out_scale, 0, out_scale.bytes));
+        test_buffer_destroy(&out);
+        test_buffer_destroy(&out_scale);
+    }
+}
+
 static void zero_tokens_need_no_pointer_and_touch_nothing(void **state) {
     (void)state;
     attend_fixture f = attend_fixture_paged(1);
@@ -228,6 +274,7 @@ int main(void) {
         cmocka_unit_test(only_the_legal_format_pairs_are_accepted),
         cmocka_unit_test(null_arguments_are_refused),
         cmocka_unit_test(wrong_pointers_are_named_and_nothing_is_written),
+        cmocka_unit_test(merge_refuses_scale_strides_beyond_64_bits),
         cmocka_unit_test(zero_tokens_need_no_pointer_and_touch_nothing),
         cmocka_unit_test(workspace_is_bounded_by_the_threads),
     };

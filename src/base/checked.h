@@ -23,6 +23,12 @@ static inline bool mmla_add_i64(int64_t a, int64_t b, int64_t *out) {
     return true;
 }
 
+/* a + b for counters: stays at INT32_MAX rather than overflow. a, b >= 0 but for what a caller left
+ * in its counter. */
+static inline int32_t mmla_add_count(int32_t a, int64_t b) {
+    return (int64_t)a + b > INT32_MAX ? INT32_MAX : (int32_t)(a + b);
+}
+
 /* a rounded up to a multiple of b; a >= 0, b > 0, and the result must fit. */
 static inline int64_t mmla_round_up_i64(int64_t a, int64_t b) {
     return (a + b - 1) / b * b;

@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/cpu.h"
 #include "base/error.h"
+#include "base/parallel.h"
 
-enum { THREADS_MAX = 4096, LOG_LINE_BYTES = 256 };
+enum { THREADS_MAX = 4096, LOG_LINE_BYTES = 256 }; /* the former as context.h says */
 
 static void *default_alloc(void *user, size_t bytes) {
     (void)user;
@@ -68,7 +70,8 @@ mmla_context_create(const mmla_context_options *options, mmla_context **ctx, mml
     }
     *c = (mmla_context){
         .device = o.device,
-        .n_threads = o.n_threads > 0 ? o.n_threads : mmla_cpu_count(),
+        .n_threads = (int32_t)mmla_min_i64(o.n_threads > 0 ? o.n_threads : mmla_cpu_count(),
+                                           MMLA_PARALLEL_MAX),
         .cpu_features = mmla_cpu_features(),
         .allocator = allocator,
         .log = o.log,

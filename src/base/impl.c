@@ -16,7 +16,7 @@ const char *mmla_impl_unavailable(const mmla_context *ctx, const mmla_impl *impl
 const mmla_impl *mmla_impl_pick(const mmla_context *ctx,
                                 const mmla_impl *const *list,
                                 size_t n,
-                                const void *desc,
+                                const void *problem,
                                 const char *name,
                                 mmla_error *err) {
     const char *why = NULL; /* why the last candidate by that name was refused */
@@ -26,8 +26,8 @@ const mmla_impl *mmla_impl_pick(const mmla_context *ctx,
             continue;
         }
         why = mmla_impl_unavailable(ctx, impl);
-        if (why[0] == '\0' && impl->supports != NULL && !impl->supports(desc)) {
-            why = "it does not support this description";
+        if (why[0] == '\0' && name == NULL && impl->prefers != NULL && !impl->prefers(problem)) {
+            why = "another is faster for this description";
         }
         if (why[0] == '\0') {
             mmla_context_log(ctx, "%s: taking %s", impl->op, impl->name);

@@ -16,20 +16,20 @@ typedef struct mmla_impl {
     const char *op;
     const char *name;
     mmla_device_kind device;
-    uint32_t cpu_features;              /* all of these are needed */
-    bool (*supports)(const void *desc); /* NULL: every checked description */
-    bool by_name_only;                  /* never chosen unless asked for: the reference */
+    uint32_t cpu_features;                /* all of these are needed */
+    bool (*prefers)(const void *problem); /* whether it is worth taking unasked; NULL: always */
+    bool by_name_only;                    /* never chosen unless asked for: the reference */
 } mmla_impl;
 
 /* "" when this context can use impl, else the reason why not (constant memory). */
 const char *mmla_impl_unavailable(const mmla_context *ctx, const mmla_impl *impl);
 
-/* The first of list that this context can use and that supports desc; with `name`, only the one so
- * called. NULL and a message in err when there is none. Logs what was taken. */
+/* The first of list that this context can use and that prefers the problem; with `name`, the one so
+ * called, preferred or not. NULL and a message in err when there is none. Logs what was taken. */
 const mmla_impl *mmla_impl_pick(const mmla_context *ctx,
                                 const mmla_impl *const *list,
                                 size_t n,
-                                const void *desc,
+                                const void *problem,
                                 const char *name,
                                 mmla_error *err);
 

@@ -27,8 +27,6 @@ void mmla_parallel_for(int32_t n_threads, int64_t n_units, mmla_unit_fn fn, void
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { THREADS_MAX = 64 };
-
 struct team {
     mmla_unit_fn fn;
     void *job;
@@ -57,12 +55,12 @@ void mmla_parallel_for(int32_t n_threads, int64_t n_units, mmla_unit_fn fn, void
     if (n_threads > n_units) {
         n_threads = (int32_t)n_units;
     }
-    if (n_threads > THREADS_MAX) {
-        n_threads = THREADS_MAX;
+    if (n_threads > MMLA_PARALLEL_MAX) {
+        n_threads = MMLA_PARALLEL_MAX;
     }
     struct team team = {.fn = fn, .job = job, .n_units = n_units};
-    struct member members[THREADS_MAX];
-    pthread_t ids[THREADS_MAX];
+    struct member members[MMLA_PARALLEL_MAX];
+    pthread_t ids[MMLA_PARALLEL_MAX];
     int32_t started = 1;
     for (; started < n_threads; started++) {
         members[started] = (struct member){&team, started};

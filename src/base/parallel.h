@@ -4,6 +4,14 @@
 
 #include <stdint.h>
 
+/* The most threads one loop uses. Without OpenMP they are started anew by every loop, on the stack
+ * of the caller. */
+#if defined(_OPENMP)
+enum { MMLA_PARALLEL_MAX = 4096 };
+#else
+enum { MMLA_PARALLEL_MAX = 64 };
+#endif
+
 /* One unit of work. `thread` is 0 .. n_threads-1 and unique among units that run at the same time:
  * it selects the unit's scratch. */
 typedef void (*mmla_unit_fn)(void *job, int64_t unit, int32_t thread);

@@ -89,14 +89,7 @@ mmla_status mmla_attend_report_positions(const mmla_attend_problem *p,
         }
     }
     if (n_faults > 0 && args->n_faults != NULL) {
-        *args->n_faults += n_faults;
+        *args->n_faults = mmla_add_count(*args->n_faults, n_faults);
     }
     return status;
-}
-
-mmla_out_scale_strides
-mmla_out_scale_strides_get(int64_t word_stride, int64_t group_stride, int64_t n_tokens) {
-    const int64_t word = word_stride != 0 ? word_stride : mmla_round_up_i64(n_tokens, 4);
-    const int64_t words = MMLA_GROUP_DIM / MMLA_OUT_CHUNK_DIM / 4;
-    return (mmla_out_scale_strides){word, group_stride != 0 ? group_stride : words * word};
 }

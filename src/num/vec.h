@@ -11,6 +11,12 @@
 #ifndef MMLA_NUM_VEC_H
 #define MMLA_NUM_VEC_H
 
+/* A portable implementation defines VEC_PORTABLE first: on aarch64, where every file may use NEON,
+ * it then stays the generic code. */
+#if defined(__aarch64__) && !defined(VEC_PORTABLE)
+#define VEC_NEON 1
+#endif
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -19,7 +25,7 @@
 #include <immintrin.h>
 #elif defined(__SSE2__)
 #include <emmintrin.h>
-#elif defined(__aarch64__)
+#elif defined(VEC_NEON)
 #include <arm_neon.h>
 #endif
 
@@ -102,7 +108,7 @@ VEC_INLINE vi vf_is_nan(vf x) {
 }
 
 /* a * b + c, rounded once where the set has it: VEC_FMA_IS_EXACT. */
-#if defined(__FMA__) || defined(__aarch64__)
+#if defined(__FMA__) || defined(VEC_NEON)
 #define VEC_FMA_IS_EXACT 1
 #else
 #define VEC_FMA_IS_EXACT 0
@@ -113,7 +119,7 @@ VEC_INLINE vf vf_fma(vf a, vf b, vf c) {
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
     return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#elif defined(__aarch64__)
+#elif defined(VEC_NEON)
     float32x4_t x[2], y[2], z[2];
     memcpy(x, &a, sizeof a);
     memcpy(y, &b, sizeof b);
@@ -220,8 +226,9 @@ VEC_INLINE vu vu_e4m3_from_f32(vf x) {
     return vu_select(vf_is_nan(x), vu_set1(0x7Fu), code);
 }
 
-/* 16 e4m3 codes, times 2^8 times scale_div_256, to dst. The codes pass through half precision at
- * 2^-8 of their value, which holds every one of them exactly, subnormal or not. */
+/* 16 e4m3 codes, times 2^-8, times scale_256, to dst; the caller puts 2^8 into scale_256, which
+ * must be finite. The codes pass through half precision at 2^-8 of their value, which holds every
+ * one of them exactly, subnormal or not. */
 VEC_INLINE void vec_decode_e4m3_x16(const uint8_t *p, float scale_256, float *dst) {
 #if defined(__AVX2__)
     __m128i codes;
@@ -239,7 +246,7 @@ VEC_INLINE void vec_decode_e4m3_x16(const uint8_t *p, float scale_256, float *ds
     _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), s));
     _mm256_storeu_ps(dst + 8, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), s));
 #endif
-#elif defined(__aarch64__)
+#elif defined(VEC_NEON)
     const uint8x16_t codes = vld1q_u8(p);
     const uint8x8_t eight[2] = {vget_low_u8(codes), vget_high_u8(codes)};
     const float32x4_t s = vdupq_n_f32(scale_256);
@@ -294,7 +301,7 @@ VEC_INLINE void vec_decode_e2m1_x16(const uint8_t *p, float scale, float *dst) {
     _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtph_ps(half0), s));
     _mm256_storeu_ps(dst + 8, _mm256_mul_ps(_mm256_cvtph_ps(half1), s));
 #endif
-#elif defined(__aarch64__)
+#elif defined(VEC_NEON)
     /* As above: upper bytes in half precision. */
     static const uint8_t upper_bytes[16] = {0x00, 0x38, 0x3C, 0x3E, 0x40, 0x42, 0x44, 0x46,
                                             0x80, 0xB8, 0xBC, 0xBE, 0xC0, 0xC2, 0xC4, 0xC6};

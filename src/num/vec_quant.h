@@ -26,7 +26,7 @@ VEC_INLINE void vec_store_bytes(uint8_t *p, vu v) {
     memcpy(half, &v, sizeof v);
     const __m128i halves = _mm_packs_epi32(half[0], half[1]);
     const int64_t bytes = _mm_cvtsi128_si64(_mm_packus_epi16(halves, halves));
-#elif defined(__aarch64__)
+#elif defined(VEC_NEON)
     uint32x4_t half[2];
     memcpy(half, &v, sizeof v);
     const uint8x8_t bytes = vmovn_u16(vcombine_u16(vmovn_u32(half[0]), vmovn_u32(half[1])));
@@ -48,7 +48,7 @@ VEC_INLINE void vec_store_halves(uint16_t *p, vu v) {
     const vi extended = (vi)(v << 16) >> 16;
     memcpy(half, &extended, sizeof v);
     const __m128i halves = _mm_packs_epi32(half[0], half[1]);
-#elif defined(__aarch64__)
+#elif defined(VEC_NEON)
     uint32x4_t half[2];
     memcpy(half, &v, sizeof v);
     const uint16x8_t halves = vcombine_u16(vmovn_u32(half[0]), vmovn_u32(half[1]));
@@ -59,7 +59,7 @@ VEC_INLINE void vec_store_halves(uint16_t *p, vu v) {
 }
 
 /* The low nibble of each lane to VEC_LANES / 2 bytes, even lanes in the low nibble; lanes hold at
- * most 15. Going through bytes in memory would cost a stall: two stores, then one load over both. */
+ * most 15. Bytes in memory would cost a stall: two stores, then one load over both. */
 VEC_INLINE void vec_store_nibbles(uint8_t *p, vu v) {
 #if defined(__AVX2__)
     typedef uint64_t pairs_of_lanes __attribute__((vector_size(4 * VEC_LANES)));
@@ -84,7 +84,6 @@ VEC_INLINE void vec_store_nibbles(uint8_t *p, vu v) {
 
 /* The largest lane; no lane is NaN. */
 VEC_INLINE float vec_max_lanes(vf v) {
-    float lane[VEC_LANES];
 #if defined(__AVX512F__)
     return _mm512_reduce_max_ps((__m512)v);
 #elif defined(__AVX2__)
@@ -92,7 +91,8 @@ VEC_INLINE float vec_max_lanes(vf v) {
         _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
     half = _mm_max_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
-#endif
+#else
+    float lane[VEC_LANES];
     vf_store(lane, v);
     for (int width = VEC_LANES / 2; width > 0; width /= 2) {
         for (int i = 0; i < width; i++) {
@@ -100,6 +100,7 @@ VEC_INLINE float vec_max_lanes(vf v) {
         }
     }
     return lane[0];
+#endif
 }
 
 /* bf16 codes of x, one in the low half of each lane. Matches mmla_bf16_from_f32. */

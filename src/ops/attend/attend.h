@@ -8,10 +8,10 @@
 #define MMLA_OPS_ATTEND_H
 
 #include "base/impl.h"
-#include "kv/attend_problem.h"
+#include "kv/attend_output.h"
 
 typedef struct mmla_attend_impl {
-    mmla_impl base; /* supports() takes a mmla_attend_problem */
+    mmla_impl base; /* prefers() takes a mmla_attend_problem */
     size_t (*workspace_bytes)(const mmla_attend_problem *p);
     mmla_status (*run)(const mmla_attend_problem *p,
                        const mmla_attend_args *args,
@@ -19,7 +19,7 @@ typedef struct mmla_attend_impl {
                        void *stream);
 } mmla_attend_impl;
 
-#define VARIANT(name, device, features, supports, by_name_only, function)                          \
+#define VARIANT(name, device, features, prefers, by_name_only, function)                           \
     size_t mmla_attend_##function##_workspace_bytes(const mmla_attend_problem *p);                 \
     mmla_status mmla_attend_##function(const mmla_attend_problem *p, const mmla_attend_args *args, \
                                        void *workspace, void *stream);
@@ -28,23 +28,6 @@ typedef struct mmla_attend_impl {
 
 /* The list, in order of preference. */
 const mmla_impl *const *mmla_attend_list(size_t *n);
-
-/* Scalar stores of one head's finished row, already rotated back: codes come from o * scale
- * (num/quant.h). Every implementation's bytes equal these for equal o and scale. */
-void mmla_attend_store_head(const mmla_attend_problem *p,
-                            const mmla_attend_args *args,
-                            int64_t token,
-                            int32_t head,
-                            const float *o,
-                            float scale);
-
-/* NaN in every result of heads first .. first + n - 1 of a token whose position is not in the
- * table.*/
-void mmla_attend_store_nan(const mmla_attend_problem *p,
-                           const mmla_attend_args *args,
-                           int64_t token,
-                           int32_t first,
-                           int32_t n);
 
 /* mmla_attend_merge after its checks, n_tokens > 0. */
 void mmla_attend_merge_parts(const mmla_attend_merge_args *args, int32_t n_threads);

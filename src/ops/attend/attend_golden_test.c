@@ -151,6 +151,22 @@ static void nan_in_a_used_row_reaches_every_result_of_its_token(void **state) {
     attend_fixture_destroy(&f);
 }
 
+static void keys_with_scores_of_minus_infinity_are_not_no_key(void **state) {
+    (void)state;
+    attend_fixture f = plain(1, -INFINITY);
+    for (size_t i = 0; i < f.q.bytes / 2; i++) {
+        ((uint16_t *)f.q.data)[i] = mmla_bf16_from_f32(1.0f);
+    }
+    int32_t i_ = 0;
+    FOR_EACH_IMPLEMENTATION(&f) {
+        assert_int_equal(attend_fixture_run(&f, name), MMLA_OK);
+        assert_true(isnan(((const float *)f.lse.data)[0]));
+        assert_true(isnan(((const float *)f.max_logits.data)[0]));
+        assert_int_equal(attend_fixture_code(&f, 0, 0, 0), 0x7F);
+    }
+    attend_fixture_destroy(&f);
+}
+
 static void position_outside_the_table_is_reported_and_gives_nan(void **state) {
     (void)state;
     const int32_t positions[] = {-1, 64, INT32_MIN, INT32_MAX};
@@ -227,6 +243,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(chunk_maximum_one_step_beyond_448_takes_the_next_exponent),
         cmocka_unit_test(all_zero_rows_store_the_floor_scale),
         cmocka_unit_test(nan_in_a_used_row_reaches_every_result_of_its_token),
+        cmocka_unit_test(keys_with_scores_of_minus_infinity_are_not_no_key),
         cmocka_unit_test(position_outside_the_table_is_reported_and_gives_nan),
         cmocka_unit_test(output_is_rotated_back_by_the_query_position),
         cmocka_unit_test(q_norm_scales_the_logits),

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "kv/attend_problem.h"
+#include "kv/attend_output.h"
 
 static void fused_q_index_matches_its_formula(void **state) {
     (void)state;

@@ -11,9 +11,13 @@ struct job {
     mmla_attend_args out_args;
 };
 
-/* Share of a part in the union: exp(lse_part - lse), 0 for a part without keys (+inf). */
-static double weight(float lse_part, double lse) {
-    return lse_part == INFINITY ? 0.0 : exp((double)lse_part - lse);
+/* Share of a part in the union with `other`; 0 for a part without keys (+inf). From the difference
+ * of the two, which keeps its digits where the lse themselves are large. */
+static double weight(float part, float other) {
+    if (part == INFINITY || other == INFINITY) {
+        return part == INFINITY ? 0.0 : 1.0;
+    }
+    return 1.0 / (1.0 + exp((double)other - (double)part));
 }
 
 /* log(exp(a) + exp(b)), where +inf stands for no key. */
@@ -35,8 +39,8 @@ static void merge_token(void *arg, int64_t token, int32_t thread) {
         const bool empty = lse == (double)INFINITY;
         const double sink = args->sink != NULL ? (double)args->sink[h] : (double)-INFINITY;
         const float scale = empty ? 0.0f : (float)(1.0 / (1.0 + exp(sink - lse)));
-        const float a = empty ? 0.0f : (float)weight(args->lse_a[row], lse);
-        const float b = empty ? 0.0f : (float)weight(args->lse_b[row], lse);
+        const float a = empty ? 0.0f : (float)weight(args->lse_a[row], args->lse_b[row]);
+        const float b = empty ? 0.0f : (float)weight(args->lse_b[row], args->lse_a[row]);
         float o[MMLA_LATENT_DIM];
         for (int32_t x = 0; x < MMLA_LATENT_DIM; x++) {
             const int64_t i = row * MMLA_LATENT_DIM + x;

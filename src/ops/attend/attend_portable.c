@@ -1,5 +1,5 @@
-/* attend_portable.c - attend_body.inc for one instruction set (cmake/flags.cmake), products in
- * fp32. */
+/* attend_portable.c - attend_body.inc for any processor, products in fp32. */
+#define VEC_PORTABLE
 #include "num/vec.h"
 
 #define ATTEND_NAME portable

@@ -332,6 +332,36 @@ static void merge_of_an_empty_part_ignores_what_it_holds(void **state) {
     mmla_context_destroy(ctx);
 }
 
+static void merge_of_large_equal_lse_is_their_mean(void **state) {
+    (void)state;
+    mmla_context *ctx;
+    assert_int_equal(mmla_context_create(NULL, &ctx, NULL), MMLA_OK);
+    test_buffer a = test_buffer_create(8 * 512 * 2, 16), b = test_buffer_create(8 * 512 * 2, 16);
+    test_buffer out = test_buffer_create(8 * 512 * 2, 32);
+    float lse[8];
+    for (int i = 0; i < 8 * 512; i++) {
+        ((uint16_t *)a.data)[i] = 0x3F80; /* 1 */
+        ((uint16_t *)b.data)[i] = 0x4000; /* 2 */
+    }
+    for (int h = 0; h < 8; h++) {
+        lse[h] = 1e38f;
+    }
+    const mmla_attend_merge_args args = {.n_tokens = 1,
+                                         .n_heads = 8,
+                                         .out_form = MMLA_OUT_BF16,
+                                         .out_a = a.data,
+                                         .lse_a = lse,
+                                         .out_b = b.data,
+                                         .lse_b = lse,
+                                         .out = out.data};
+    assert_int_equal(mmla_attend_merge(ctx, &args, NULL, NULL), MMLA_OK);
+    assert_int_equal(((const uint16_t *)out.data)[17], 0x3FC0); /* 1.5 */
+    test_buffer_destroy(&a);
+    test_buffer_destroy(&b);
+    test_buffer_destroy(&out);
+    mmla_context_destroy(ctx);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_head_count_agrees_with_the_reference),
@@ -343,6 +373,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rerun_and_unused_bytes_change_no_bit),
         cmocka_unit_test(merged_halves_agree_with_the_whole),
         cmocka_unit_test(merge_of_an_empty_part_ignores_what_it_holds),
+        cmocka_unit_test(merge_of_large_equal_lse_is_their_mean),
     };
     seed = test_seed(argc, argv);
     return cmocka_run_group_tests_name("attend_prop", tests, NULL, NULL);

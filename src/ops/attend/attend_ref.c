@@ -143,7 +143,11 @@ static void attend_group(void *arg, int64_t unit, int32_t thread) {
             }
         }
     }
+    /* Keys whose scores are all -inf are not "no key". */
+    mmla_key_cursor start = {0};
+    const bool has_keys = mmla_keys_next(p, args, token, &start, &key, 1) == 1;
     for (int32_t i = 0; i < GROUP; i++) {
+        heads[i].z = has_keys && heads[i].z == 0.0 ? (double)NAN : heads[i].z;
         finish_head(p, args, token, first + i, &heads[i]);
     }
 }

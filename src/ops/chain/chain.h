@@ -8,31 +8,10 @@
 #include <megamla/chain.h>
 
 #include "base/impl.h"
-#include "kv/attend_problem.h"
-
-/* A workspace, as one pointer a part:
- *
- *     q        bf16 [max_tokens, H, 512]       rotated q, standard order
- *     o        bf16 [max_tokens, H, 512]       the result, first as attended, then rotated back
- *     scratch  thread_bytes for each thread:
- *                  keys    mmla_key [K + E]        where the rows of one token lie
- *                  rows    bf16 [K + E, 512]       the same rows, dequantised
- *                  scores  float [8, K + E]        of one group of heads
- */
-typedef struct mmla_chain_layout {
-    int64_t max_keys;
-    int64_t keys_bytes;
-    int64_t rows_bytes;
-    int64_t thread_bytes;
-    int64_t tensor_bytes; /* of q, and of o */
-    int64_t total_bytes;
-} mmla_chain_layout;
-
-/* False when total_bytes exceeds 2^63 - 1. */
-bool mmla_chain_layout_init(const mmla_attend_problem *p, mmla_chain_layout *layout);
+#include "ops/chain/chain_layout.h"
 
 typedef struct mmla_chain_impl {
-    mmla_impl base; /* supports() takes a mmla_attend_problem */
+    mmla_impl base; /* prefers() takes a mmla_attend_problem */
     mmla_status (*run_step)(const mmla_attend_problem *p,
                             const mmla_chain_layout *layout,
                             mmla_chain_step step,
@@ -55,9 +34,7 @@ void mmla_chain_rope_q(const mmla_attend_problem *p, const mmla_attend_args *arg
 void mmla_chain_attend(const mmla_attend_problem *p,
                        const mmla_chain_layout *layout,
                        const mmla_attend_args *args,
-                       const uint16_t *q,
-                       uint16_t *o,
-                       uint8_t *scratch);
+                       void *workspace);
 void mmla_chain_unrope(const mmla_attend_problem *p, const mmla_attend_args *args, uint16_t *o);
 void mmla_chain_quantise(const mmla_attend_problem *p,
                          const mmla_attend_args *args,

@@ -14,6 +14,7 @@
 #include "base/parallel.h"
 #include "num/bf16.h"
 #include "num/vec.h"
+#include "kv/attend_output.h"
 #include "kv/vec_record.h"
 #include "ops/chain/chain.h"
 
@@ -23,9 +24,9 @@ struct job {
     const mmla_attend_problem *p;
     const mmla_chain_layout *layout;
     const mmla_attend_args *args;
+    void *workspace;
     const uint16_t *q;
     uint16_t *o;
-    uint8_t *scratch;
 };
 
 /* One token's keys, dequantised. */
@@ -37,18 +38,9 @@ struct rows {
     uint16_t *values; /* [n, 512] */
 };
 
-static uint8_t *scratch_of(const struct job *job, int32_t thread) {
-    return job->scratch + thread * job->layout->thread_bytes;
-}
-
-static float *scores_of(const struct job *job, int32_t thread) {
-    return (float *)(void *)(scratch_of(job, thread) + job->layout->keys_bytes +
-                             job->layout->rows_bytes);
-}
-
 /* Lists the valid keys of a token in a thread's scratch; their rows come later. */
 static struct rows find_rows(const struct job *job, int64_t token, int32_t thread) {
-    mmla_key *keys = (mmla_key *)(void *)scratch_of(job, thread);
+    mmla_key *keys = mmla_chain_keys(job->layout, job->workspace, thread);
     mmla_key_cursor cursor = {0};
     int64_t n = 0, found;
     do {
@@ -57,8 +49,7 @@ static struct rows find_rows(const struct job *job, int64_t token, int32_t threa
         found = mmla_keys_next(job->p, job->args, token, &cursor, keys + n, at_most);
         n += found;
     } while (found > 0);
-    return (struct rows){job, token, n, keys,
-                         (uint16_t *)(void *)((uint8_t *)keys + job->layout->keys_bytes)};
+    return (struct rows){job, token, n, keys, mmla_chain_rows(job->layout, job->workspace, thread)};
 }
 
 static void dequantise(const struct rows *rows, int64_t first, int64_t end) {
@@ -175,7 +166,8 @@ static void attend_group(const struct rows *rows, int32_t first_head, float *sco
     for (int h = 0; h < GROUP; h++) {
         float m, z;
         softmax(scores + h * n, n, &m, &z);
-        scale[h] = finish_softmax(job, rows->token, first_head + h, m, z);
+        /* Keys whose scores are all -inf are not "no key". */
+        scale[h] = finish_softmax(job, rows->token, first_head + h, m, n > 0 && z == 0.0f ? NAN : z);
     }
     memset(o, 0, sizeof o);
     for (int64_t j = 0; j < n; j += KEYS) {
@@ -198,17 +190,10 @@ static void attend_group(const struct rows *rows, int32_t first_head, float *sco
 /* NaN in every result of a token whose position is not in the table. */
 static void store_nan(const struct job *job, int64_t token) {
     const int64_t n_heads = job->p->desc.n_heads;
-    for (int64_t i = token * n_heads; i < (token + 1) * n_heads; i++) {
-        if (job->args->lse != NULL) {
-            job->args->lse[i] = NAN;
-        }
-        if (job->args->max_logits != NULL) {
-            job->args->max_logits[i] = NAN;
-        }
-        for (int x = 0; x < D; x++) {
-            job->o[i * D + x] = MMLA_BF16_NAN;
-        }
+    for (int64_t i = token * n_heads * D; i < (token + 1) * n_heads * D; i++) {
+        job->o[i] = MMLA_BF16_NAN;
     }
+    mmla_attend_store_nan_logits(job->p, job->args, token, 0, job->p->desc.n_heads);
 }
 
 /* A whole token on one thread. */
@@ -221,7 +206,7 @@ static void attend_token(void *arg, int64_t token, int32_t thread) {
     const struct rows rows = find_rows(job, token, thread);
     dequantise(&rows, 0, rows.n);
     for (int32_t h = 0; h < job->p->desc.n_heads; h += GROUP) {
-        attend_group(&rows, h, scores_of(job, thread));
+        attend_group(&rows, h, mmla_chain_scores(job->layout, job->workspace, thread));
     }
 }
 
@@ -234,7 +219,8 @@ static void dequantise_unit(void *arg, int64_t unit, int32_t thread) {
 
 static void attend_group_unit(void *arg, int64_t unit, int32_t thread) {
     const struct rows *rows = arg;
-    attend_group(rows, (int32_t)unit * GROUP, scores_of(rows->job, thread));
+    attend_group(rows, (int32_t)unit * GROUP,
+                 mmla_chain_scores(rows->job->layout, rows->job->workspace, thread));
 }
 
 /* Tokens side by side when there are enough of them; else the threads share the rows, then the
@@ -242,10 +228,13 @@ static void attend_group_unit(void *arg, int64_t unit, int32_t thread) {
 void mmla_chain_attend(const mmla_attend_problem *p,
                        const mmla_chain_layout *layout,
                        const mmla_attend_args *args,
-                       const uint16_t *q,
-                       uint16_t *o,
-                       uint8_t *scratch) {
-    struct job job = {p, layout, args, q, o, scratch};
+                       void *workspace) {
+    struct job job = {p,
+                      layout,
+                      args,
+                      workspace,
+                      mmla_chain_q(layout, workspace),
+                      mmla_chain_o(layout, workspace)};
     if (args->n_tokens >= p->n_threads) {
         mmla_parallel_for(p->n_threads, args->n_tokens, attend_token, &job);
         return;

@@ -18,7 +18,7 @@ typedef struct mmla_kv_gather_problem {
 } mmla_kv_gather_problem;
 
 typedef struct mmla_kv_gather_impl {
-    mmla_impl base; /* supports() takes a mmla_kv_gather_problem */
+    mmla_impl base; /* prefers() takes a mmla_kv_gather_problem */
     mmla_status (*run)(const mmla_kv_gather_problem *p,
                        const mmla_kv_gather_args *args,
                        void *stream);

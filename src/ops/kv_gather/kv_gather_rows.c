@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kv/block_table.h"
 #include "ops/kv_gather/kv_gather.h"
 
 enum {
@@ -30,15 +31,8 @@ int64_t mmla_kv_gather_slot(const mmla_kv_gather_problem *p,
                             const mmla_kv_gather_args *args,
                             int64_t r,
                             int64_t pos) {
-    const int64_t place = pos / p->cache.page_tokens;
-    if (place >= p->desc.table_width) {
-        return -1;
-    }
-    const int64_t page = args->block_table[r * p->desc.table_stride + place];
-    if (page < 0 || page >= p->desc.cache.n_pages) {
-        return -1;
-    }
-    return page * p->cache.page_tokens + pos % p->cache.page_tokens;
+    const mmla_kv_table table = {p->cache.page_tokens, p->desc.table_width, p->desc.cache.n_pages};
+    return mmla_kv_table_slot(&table, args->block_table + r * p->desc.table_stride, pos);
 }
 
 mmla_status mmla_kv_gather_report(const mmla_kv_gather_problem *p,
@@ -54,7 +48,7 @@ mmla_status mmla_kv_gather_report(const mmla_kv_gather_problem *p,
         return MMLA_OK;
     }
     if (args->n_faults != NULL) {
-        *args->n_faults += (int32_t)n_faults;
+        *args->n_faults = mmla_add_count(*args->n_faults, n_faults);
     }
     return mmla_error_set(args->error, MMLA_E_INDEX,
                           args->gather_lens == NULL ? "seq_lens" : "gather_lens",

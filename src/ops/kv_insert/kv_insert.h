@@ -20,7 +20,7 @@ typedef struct mmla_kv_insert_problem {
 } mmla_kv_insert_problem;
 
 typedef struct mmla_kv_insert_impl {
-    mmla_impl base; /* supports() takes a mmla_kv_insert_problem */
+    mmla_impl base; /* prefers() takes a mmla_kv_insert_problem */
     mmla_status (*run)(const mmla_kv_insert_problem *p,
                        const mmla_kv_insert_args *args,
                        void *stream);

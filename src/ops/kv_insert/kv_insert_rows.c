@@ -41,7 +41,7 @@ mmla_status mmla_kv_insert_report(const mmla_kv_insert_problem *p,
         }
     }
     if (n_faults > 0 && args->n_faults != NULL) {
-        *args->n_faults += (int32_t)n_faults;
+        *args->n_faults = mmla_add_count(*args->n_faults, n_faults);
     }
     switch (fault) {
     case MMLA_KV_INSERT_NO_FAULT:

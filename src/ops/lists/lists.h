@@ -21,7 +21,7 @@ typedef struct mmla_lists_problem {
 } mmla_lists_problem;
 
 typedef struct mmla_lists_impl {
-    mmla_impl base; /* supports() takes a mmla_lists_problem */
+    mmla_impl base; /* prefers() takes a mmla_lists_problem */
     mmla_status (*run)(const mmla_lists_problem *p, const mmla_list_args *args, void *stream);
 } mmla_lists_impl;
 

@@ -8,15 +8,6 @@
 /* The workspace holds this many times what one longest sequence and one step's tokens need. */
 enum { WORKSPACE_SEQUENCES = 4 };
 
-static mmla_status
-check_value(mmla_error *err, const char *name, int64_t value, int64_t low, int64_t high) {
-    if (value >= low && value <= high) {
-        return MMLA_OK;
-    }
-    return mmla_error_set(err, MMLA_E_VALUE, name, "is %lld, must be %lld .. %lld",
-                          (long long)value, (long long)low, (long long)high);
-}
-
 static mmla_status check_request(mmla_error *err, int64_t r, int64_t query, int64_t seq) {
     if (query < 0 || seq < 0) {
         return mmla_error_set(err, MMLA_E_INDEX, query < 0 ? "query_lens" : "seq_lens",
@@ -42,15 +33,15 @@ mmla_status mmla_prefill_chunk_next(const mmla_prefill_desc *desc,
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "query_lens", query_lens, 4));
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "seq_lens", seq_lens, 4));
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "chunk", chunk, 1));
-    MMLA_RETURN_IF_FAILED(check_value(err, "window", desc->window, 1, INT32_MAX));
-    MMLA_RETURN_IF_FAILED(check_value(err, "ratio", desc->ratio, 0, 2));
+    MMLA_RETURN_IF_FAILED(mmla_check_value(err, "window", desc->window, 1, INT32_MAX));
+    MMLA_RETURN_IF_FAILED(mmla_check_value(err, "ratio", desc->ratio, 0, 2));
     MMLA_RETURN_IF_FAILED(
-        check_value(err, "max_model_tokens", desc->max_model_tokens, 0, INT32_MAX));
+        mmla_check_value(err, "max_model_tokens", desc->max_model_tokens, 0, INT32_MAX));
     MMLA_RETURN_IF_FAILED(
-        check_value(err, "max_batch_tokens", desc->max_batch_tokens, 0, INT32_MAX));
+        mmla_check_value(err, "max_batch_tokens", desc->max_batch_tokens, 0, INT32_MAX));
     if (first < 0 || first >= n_requests) {
         return mmla_error_set(err, MMLA_E_INDEX, "first", "is %lld, must be 0 .. %lld",
-                              (long long)first, (long long)(n_requests - 1));
+                              (long long)first, (long long)mmla_max_i64(n_requests, 0) - 1);
     }
 
     const int64_t ratio = desc->ratio;

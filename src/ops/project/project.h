@@ -25,7 +25,7 @@ typedef struct mmla_project_problem {
 } mmla_project_problem;
 
 typedef struct mmla_project_impl {
-    mmla_impl base;      /* supports() takes a mmla_project_problem */
+    mmla_impl base;      /* prefers() takes a mmla_project_problem */
     size_t thread_bytes; /* workspace of one thread, a multiple of 64 */
     mmla_status (*run)(const mmla_project_problem *p,
                        const mmla_project_args *args,

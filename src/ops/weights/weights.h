@@ -22,7 +22,7 @@ typedef struct mmla_weights_problem {
 } mmla_weights_problem;
 
 typedef struct mmla_weights_impl {
-    mmla_impl base; /* supports() takes a mmla_weights_problem */
+    mmla_impl base; /* prefers() takes a mmla_weights_problem */
     mmla_status (*run)(const mmla_weights_problem *p, const mmla_weights_args *args, void *stream);
 } mmla_weights_impl;
 
