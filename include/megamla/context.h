@@ -41,11 +41,16 @@ typedef struct mmla_allocator {
  * during the call only. May be called from any thread that creates plans. */
 typedef void (*mmla_log_fn)(void *user, const char *line);
 
-/* All zero is a good default: the CPU, every core this process may use, malloc, no log. */
+/* All zero is a good default: the CPU, every core this process may use, malloc, no log.
+ *
+ * Threads are OpenMP's. Its runtime keeps them for the next call, lets them spin for a while when a
+ * call ends, and ends the process when the system refuses it one (a limit on processes or memory). A
+ * library built without OpenMP (MMLA_OPENMP=OFF) starts at most 64 in every call and does with fewer
+ * when it must. One thread, n_threads 1, needs neither.
+ */
 typedef struct mmla_context_options {
     mmla_device device;
-    int32_t n_threads;        /* CPU threads of one call, 1 .. 4096; 0: every core allowed. A build
-                                 without OpenMP uses at most 64, and starts them in every call */
+    int32_t n_threads;        /* CPU threads of one call, 1 .. 4096; 0: every core allowed */
     mmla_allocator allocator; /* alloc NULL: malloc and free */
     mmla_log_fn log;          /* may be NULL */
     void *log_user;
