@@ -1,53 +1,14 @@
 #include "api/attend_check.h"
 
+#include "api/shape_check.h"
 #include "base/check.h"
-#include "base/checked.h"
 #include "base/context.h"
 #include "base/error.h"
 
-enum {
-    Q_ALIGNMENT = 16,
-    OUT_ALIGNMENT = 32,
-    N_OUT_FORMS = MMLA_OUT_BF16 + 1,
-    SCALE_WORDS = MMLA_GROUP_DIM / MMLA_OUT_CHUNK_DIM / 4 /* int32 words of a group's scales */
-};
+/* Times log2(e) it must stay finite. */
+#define SCALE_MAX 1e30f
 
-mmla_status mmla_heads_check(mmla_error *err, int32_t n_heads) {
-    if (n_heads >= MMLA_HEADS_PER_GROUP && n_heads <= MMLA_HEADS_MAX &&
-        n_heads % MMLA_HEADS_PER_GROUP == 0) {
-        return MMLA_OK;
-    }
-    return mmla_error_set(err, MMLA_E_SHAPE, "n_heads", "is %d, must be a multiple of %d, %d .. %d",
-                          (int)n_heads, MMLA_HEADS_PER_GROUP, MMLA_HEADS_PER_GROUP, MMLA_HEADS_MAX);
-}
-
-mmla_status mmla_out_scale_strides_check(mmla_error *err,
-                                         int64_t word_stride,
-                                         int64_t group_stride,
-                                         int64_t n_tokens) {
-    int64_t word, group, least;
-    MMLA_RETURN_IF_FAILED(
-        mmla_check_stride(err, "out_scale_word_stride", word_stride, n_tokens, 1, &word));
-    if (word_stride == 0) {
-        word = mmla_round_up_i64(n_tokens, 4);
-    }
-    if (!mmla_mul_i64(SCALE_WORDS, word, &least)) {
-        return mmla_error_set(err, MMLA_E_SIZE, "out_scale_word_stride",
-                              "is %lld, %d of it exceed 2^63", (long long)word, SCALE_WORDS);
-    }
-    return mmla_check_stride(err, "out_scale_group_stride", group_stride, least, 1, &group);
-}
-
-/* A strided tensor's last element must have a 64-bit byte offset. */
-static mmla_status check_extent(
-    mmla_error *err, const char *name, int64_t rows, int64_t stride, int64_t element_bytes) {
-    int64_t elements, bytes;
-    if (mmla_mul_i64(rows, stride, &elements) && mmla_mul_i64(elements, element_bytes, &bytes)) {
-        return MMLA_OK;
-    }
-    return mmla_error_set(err, MMLA_E_SIZE, name, "is %lld, %lld of it exceed 2^63 bytes",
-                          (long long)stride, (long long)rows);
-}
+enum { Q_ALIGNMENT = 16, OUT_ALIGNMENT = 32, N_OUT_FORMS = MMLA_OUT_BF16 + 1 };
 
 static mmla_status resolve_list(mmla_error *err,
                                 const char *width_name,
@@ -57,7 +18,7 @@ static mmla_status resolve_list(mmla_error *err,
                                 int64_t *stride) {
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, width_name, width, 1, INT32_MAX));
     MMLA_RETURN_IF_FAILED(mmla_check_stride(err, stride_name, *stride, width, 1, stride));
-    return check_extent(err, stride_name, tokens, *stride, sizeof(int32_t));
+    return mmla_check_extent(err, stride_name, tokens, *stride, sizeof(int32_t));
 }
 
 /* Legal pairs: any single format, a format with itself, fp8 window with fp4 compressed. */
@@ -95,12 +56,16 @@ mmla_status mmla_attend_problem_init(const mmla_context *ctx,
     MMLA_RETURN_IF_FAILED(mmla_heads_check(err, desc->n_heads));
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "max_tokens", desc->max_tokens, 0, INT32_MAX));
     MMLA_RETURN_IF_FAILED(mmla_check_positive(err, "scale", desc->scale));
+    if (desc->scale > SCALE_MAX) {
+        return mmla_error_set(err, MMLA_E_VALUE, "scale", "is %g, must be at most %g",
+                              (double)desc->scale, (double)SCALE_MAX);
+    }
     MMLA_RETURN_IF_FAILED(mmla_check_enum(err, "q_layout", (int)desc->q_layout, 2));
     MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "q_token_stride", desc->q_token_stride,
                                             (int64_t)desc->n_heads * MMLA_LATENT_DIM, 8,
                                             &p->desc.q_token_stride));
     MMLA_RETURN_IF_FAILED(
-        check_extent(err, "q_token_stride", desc->max_tokens, p->desc.q_token_stride, 2));
+        mmla_check_extent(err, "q_token_stride", desc->max_tokens, p->desc.q_token_stride, 2));
     if (desc->q_norm) {
         MMLA_RETURN_IF_FAILED(mmla_check_positive(err, "q_norm_eps", desc->q_norm_eps));
     }
@@ -108,8 +73,9 @@ mmla_status mmla_attend_problem_init(const mmla_context *ctx,
         mmla_check_range(err, "rope_positions", desc->rope_positions, 1, INT32_MAX));
     MMLA_RETURN_IF_FAILED(mmla_check_enum(err, "out_form", (int)desc->out_form, N_OUT_FORMS));
     if (desc->out_form == MMLA_OUT_FP8_PERMUTED) {
-        MMLA_RETURN_IF_FAILED(mmla_out_scale_strides_check(
-            err, desc->out_scale_word_stride, desc->out_scale_group_stride, desc->max_tokens));
+        MMLA_RETURN_IF_FAILED(mmla_out_scale_strides_check(err, desc->out_scale_word_stride,
+                                                           desc->out_scale_group_stride,
+                                                           desc->max_tokens, desc->n_heads));
     }
     MMLA_RETURN_IF_FAILED(resolve_list(err, "list_width", desc->list_width, "list_stride",
                                        desc->max_tokens, &p->desc.list_stride));
@@ -119,7 +85,18 @@ mmla_status mmla_attend_problem_init(const mmla_context *ctx,
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "max_rows", desc->max_rows, 0, INT32_MAX));
     MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "kv_row_stride", desc->kv_row_stride,
                                             MMLA_LATENT_DIM, 8, &p->desc.kv_row_stride));
-    return check_extent(err, "kv_row_stride", desc->max_rows, p->desc.kv_row_stride, 2);
+    return mmla_check_extent(err, "kv_row_stride", desc->max_rows, p->desc.kv_row_stride, 2);
+}
+
+mmla_status mmla_out_scale_strides_check(
+    mmla_error *err, int64_t word_stride, int64_t group_stride, int64_t n_tokens, int32_t n_heads) {
+    const mmla_packed_scales scales = {.word_name = "out_scale_word_stride",
+                                       .group_name = "out_scale_group_stride",
+                                       .word_stride = word_stride,
+                                       .group_stride = group_stride,
+                                       .n_tokens = n_tokens,
+                                       .n_groups = n_heads / MMLA_HEADS_PER_GROUP};
+    return mmla_packed_scales_check(err, &scales);
 }
 
 mmla_status mmla_out_pointers_check(mmla_error *err,

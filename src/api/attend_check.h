@@ -14,19 +14,14 @@ mmla_status mmla_attend_problem_init(const mmla_context *ctx,
  * needs no pointer at all. */
 mmla_status mmla_attend_args_check(const mmla_attend_problem *p, const mmla_attend_args *args);
 
-/* The two strides of packed output scales for up to n_tokens tokens. */
-mmla_status mmla_out_scale_strides_check(mmla_error *err,
-                                         int64_t word_stride,
-                                         int64_t group_stride,
-                                         int64_t n_tokens);
+/* The two strides of packed output scales for up to n_tokens tokens; n_heads has been checked. */
+mmla_status mmla_out_scale_strides_check(
+    mmla_error *err, int64_t word_stride, int64_t group_stride, int64_t n_tokens, int32_t n_heads);
 
 /* out and out_scale of a call. */
 mmla_status mmla_out_pointers_check(mmla_error *err,
                                     mmla_out_form form,
                                     const void *out,
                                     const void *out_scale);
-
-/* n_heads is a multiple of 8, 8 .. 128. */
-mmla_status mmla_heads_check(mmla_error *err, int32_t n_heads);
 
 #endif

@@ -1,5 +1,6 @@
 /* attend_merge_run.c - checks of mmla_attend_merge. */
 #include "api/attend_check.h"
+#include "api/shape_check.h"
 #include "base/check.h"
 #include "base/context.h"
 #include "ops/attend/attend.h"
@@ -15,8 +16,9 @@ mmla_status mmla_attend_merge(mmla_context *ctx,
     MMLA_RETURN_IF_FAILED(mmla_heads_check(err, args->n_heads));
     MMLA_RETURN_IF_FAILED(mmla_check_enum(err, "out_form", (int)args->out_form, MMLA_OUT_BF16 + 1));
     if (args->out_form == MMLA_OUT_FP8_PERMUTED) {
-        MMLA_RETURN_IF_FAILED(mmla_out_scale_strides_check(
-            err, args->out_scale_word_stride, args->out_scale_group_stride, args->n_tokens));
+        MMLA_RETURN_IF_FAILED(mmla_out_scale_strides_check(err, args->out_scale_word_stride,
+                                                           args->out_scale_group_stride,
+                                                           args->n_tokens, args->n_heads));
     }
     if (args->n_tokens == 0) {
         return MMLA_OK;

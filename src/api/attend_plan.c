@@ -6,8 +6,6 @@
 #include "base/error.h"
 #include "ops/attend/attend.h"
 
-enum { WORKSPACE_ALIGNMENT = 64 };
-
 struct mmla_attend_plan {
     mmla_plan_base base;
     mmla_attend_problem problem;
@@ -62,7 +60,7 @@ mmla_status mmla_attend_run(const mmla_attend_plan *plan,
     }
     if (mmla_attend_workspace_bytes(plan) > 0) {
         MMLA_RETURN_IF_FAILED(
-            mmla_check_pointer(args->error, "workspace", workspace, WORKSPACE_ALIGNMENT));
+            mmla_check_pointer(args->error, "workspace", workspace, MMLA_WORKSPACE_ALIGNMENT));
     }
     return impl_of(plan)->run(&plan->problem, args, workspace, stream);
 }

@@ -6,8 +6,6 @@
 #include "base/error.h"
 #include "ops/chain/chain.h"
 
-enum { WORKSPACE_ALIGNMENT = 64 };
-
 struct mmla_chain_plan {
     mmla_plan_base base;
     mmla_attend_problem problem;
@@ -56,10 +54,10 @@ uint16_t *
 mmla_chain_intermediate(const mmla_chain_plan *plan, mmla_chain_step step, void *workspace) {
     switch (step) {
     case MMLA_CHAIN_ROPE_Q:
-        return workspace;
+        return mmla_chain_q(&plan->layout, workspace);
     case MMLA_CHAIN_ATTEND:
     case MMLA_CHAIN_UNROPE:
-        return (uint16_t *)(void *)((uint8_t *)workspace + plan->layout.tensor_bytes);
+        return mmla_chain_o(&plan->layout, workspace);
     case MMLA_CHAIN_QUANTISE:
         break;
     }
@@ -77,8 +75,9 @@ static mmla_status check_call(const mmla_chain_plan *plan,
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(args->error, "plan", plan, 1));
     MMLA_RETURN_IF_FAILED(mmla_attend_args_check(&plan->problem, args));
     *empty = args->n_tokens == 0;
-    return *empty ? MMLA_OK
-                  : mmla_check_pointer(args->error, "workspace", workspace, WORKSPACE_ALIGNMENT);
+    return *empty
+               ? MMLA_OK
+               : mmla_check_pointer(args->error, "workspace", workspace, MMLA_WORKSPACE_ALIGNMENT);
 }
 
 mmla_status mmla_chain_step_run(const mmla_chain_plan *plan,

@@ -107,36 +107,11 @@ static void run_refuses_wrong_arguments_and_writes_nothing(void **state) {
     attend_fixture_destroy(&f);
 }
 
-static void *allocate_once(void *user, size_t bytes) {
-    int *left = user;
-    return (*left)-- > 0 ? malloc(bytes) : NULL;
-}
-
-static void give_back(void *user, void *memory) {
-    (void)user;
-    free(memory);
-}
-
-static void plan_reports_a_failing_allocator(void **state) {
-    (void)state;
-    attend_fixture f = filled();
-    int left = 1; /* the context's own */
-    const mmla_context_options options = {.allocator = {allocate_once, give_back, &left}};
-    mmla_context *ctx;
-    mmla_chain_plan *plan;
-    assert_int_equal(mmla_context_create(&options, &ctx, NULL), MMLA_OK);
-    assert_int_equal(mmla_chain_plan_create(ctx, &f.desc, &plan, &f.error), MMLA_E_MEMORY);
-    assert_null(plan);
-    mmla_context_destroy(ctx);
-    attend_fixture_destroy(&f);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_makes_the_checks_of_attend),
         cmocka_unit_test(workspace_counts_two_tensors_and_the_rows_of_a_token),
         cmocka_unit_test(run_refuses_wrong_arguments_and_writes_nothing),
-        cmocka_unit_test(plan_reports_a_failing_allocator),
     };
     return cmocka_run_group_tests_name("chain_plan", tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
 /* kv_gather_plan.c - check, choose, run. */
 #include "api/plan.h"
 #include "base/check.h"
-#include "base/checked.h"
 #include "base/context.h"
 #include "base/error.h"
 #include "ops/kv_gather/kv_gather.h"
@@ -13,25 +12,6 @@ struct mmla_kv_gather_plan {
 
 static const mmla_kv_gather_impl *impl_of(const mmla_kv_gather_plan *plan) {
     return (const mmla_kv_gather_impl *)plan->base.impl;
-}
-
-/* Every offset of a call fits in 64 bits. */
-static mmla_status check_sizes(const mmla_kv_gather_desc *desc, mmla_error *err) {
-    int64_t entries, rows, elements;
-    if (!mmla_mul_i64(desc->max_requests, desc->table_stride, &entries) ||
-        entries > INT64_MAX / (int64_t)sizeof(int32_t)) {
-        return mmla_error_set(err, MMLA_E_SIZE, "table_stride",
-                              "is %lld, %lld such tables exceed 2^63 bytes",
-                              (long long)desc->table_stride, (long long)desc->max_requests);
-    }
-    if (!mmla_mul_i64(desc->max_requests, desc->rows, &rows) ||
-        !mmla_mul_i64(rows, desc->row_stride, &elements) ||
-        elements > INT64_MAX / (int64_t)sizeof(uint16_t)) {
-        return mmla_error_set(
-            err, MMLA_E_SIZE, "row_stride", "is %lld, %lld times %lld such rows exceed 2^63 bytes",
-            (long long)desc->row_stride, (long long)desc->max_requests, (long long)desc->rows);
-    }
-    return MMLA_OK;
 }
 
 /* Fills p from a description, or says what is wrong with it. */
@@ -52,7 +32,10 @@ resolve(const mmla_kv_gather_desc *desc, mmla_kv_gather_problem *p, mmla_error *
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "offset", desc->offset, 0, desc->rows));
     MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "row_stride", desc->row_stride, MMLA_LATENT_DIM, 8,
                                             &p->desc.row_stride));
-    return check_sizes(&p->desc, err);
+    MMLA_RETURN_IF_FAILED(mmla_check_extent(err, "table_stride", desc->max_requests,
+                                            p->desc.table_stride, sizeof(int32_t)));
+    return mmla_check_extent(err, "row_stride", desc->max_requests * desc->rows, p->desc.row_stride,
+                             sizeof(uint16_t));
 }
 
 mmla_status mmla_kv_gather_plan_create(mmla_context *ctx,

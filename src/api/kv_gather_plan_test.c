@@ -72,16 +72,16 @@ static void gather_plan_refuses_a_wrong_description(void **state) {
     REFUSE(d.table_width = 0, MMLA_E_SHAPE, "table_width: is 0, must be 1 .. 2147483647");
     REFUSE(d.table_stride = 2, MMLA_E_STRIDE, "table_stride: is 2, must be at least 3 (or 0)");
     REFUSE(d.table_stride = INT64_C(1) << 59, MMLA_E_SIZE,
-           "table_stride: is 576460752303423488, 8 such tables exceed 2^63 bytes");
+           "table_stride: is 576460752303423488, 8 such rows exceed 2^63 bytes");
     REFUSE(d.rows = 0, MMLA_E_SHAPE, "rows: is 0, must be 1 .. 2147483647");
     REFUSE(d.offset = 101, MMLA_E_SHAPE, "offset: is 101, must be 0 .. 100");
     REFUSE(d.offset = -1, MMLA_E_SHAPE, "offset: is -1, must be 0 .. 100");
     REFUSE(d.row_stride = 511, MMLA_E_STRIDE, "row_stride: is 511, must be at least 512 (or 0)");
     REFUSE(d.row_stride = 514, MMLA_E_ALIGNMENT, "row_stride: is 514, must be a multiple of 8");
     REFUSE(d.row_stride = INT64_C(1) << 53, MMLA_E_SIZE,
-           "row_stride: is 9007199254740992, 8 times 100 such rows exceed 2^63 bytes");
+           "row_stride: is 9007199254740992, 800 such rows exceed 2^63 bytes");
     REFUSE((d.max_requests = d.rows = INT32_MAX), MMLA_E_SIZE,
-           "row_stride: is 512, 2147483647 times 2147483647 such rows exceed 2^63 bytes");
+           "row_stride: is 512, 4611686014132420609 such rows exceed 2^63 bytes");
     REFUSE(d.implementation = "", MMLA_E_NO_IMPLEMENTATION,
            "implementation: is \"\", which kv_gather does not have");
 }

@@ -1,7 +1,6 @@
 /* kv_insert_plan.c - check, choose, run. */
 #include "api/plan.h"
 #include "base/check.h"
-#include "base/checked.h"
 #include "base/context.h"
 #include "base/error.h"
 #include "ops/kv_insert/kv_insert.h"
@@ -28,17 +27,9 @@ resolve(const mmla_kv_insert_desc *desc, mmla_kv_insert_problem *p, mmla_error *
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "max_tokens", desc->max_tokens, 0, INT32_MAX));
     MMLA_RETURN_IF_FAILED(
         mmla_check_stride(err, "row_stride", desc->row_stride, p->dims, 8, &p->desc.row_stride));
-    int64_t elements;
-    if (!mmla_mul_i64(desc->max_tokens, p->desc.row_stride, &elements) ||
-        elements > INT64_MAX / (int64_t)sizeof(uint16_t)) {
-        return mmla_error_set(err, MMLA_E_SIZE, "row_stride",
-                              "is %lld, %lld such rows exceed 2^63 bytes",
-                              (long long)p->desc.row_stride, (long long)desc->max_tokens);
-    }
-    if (desc->ratio < 0 || desc->ratio > 2) {
-        return mmla_error_set(err, MMLA_E_VALUE, "ratio", "is %d, must be 1 or 2 (or 0, for 1)",
-                              (int)desc->ratio);
-    }
+    MMLA_RETURN_IF_FAILED(mmla_check_extent(err, "row_stride", desc->max_tokens, p->desc.row_stride,
+                                            sizeof(uint16_t)));
+    MMLA_RETURN_IF_FAILED(mmla_check_value(err, "ratio", desc->ratio, 0, 2)); /* 0 is 1 */
     p->desc.ratio = desc->ratio == 0 ? 1 : desc->ratio;
     MMLA_RETURN_IF_FAILED(mmla_check_enum(err, "scale_floor", (int)desc->scale_floor, 2));
     if (desc->norm) {

@@ -34,16 +34,6 @@ static bool is_of(const mmla_lists_problem *p, unsigned kinds) {
     return ((1u << p->desc.kind) & kinds) != 0;
 }
 
-/* rows * stride elements of at most 8 bytes can be addressed. */
-static mmla_status check_extent(mmla_error *err, const char *name, int64_t rows, int64_t stride) {
-    int64_t n;
-    if (mmla_mul_i64(rows, stride, &n) && n <= INT64_MAX / 8) {
-        return MMLA_OK;
-    }
-    return mmla_error_set(err, MMLA_E_SIZE, name, "is %lld, %lld such rows exceed 2^63 bytes",
-                          (long long)stride, (long long)rows);
-}
-
 /* Every slot page * page_tokens + record fits int32. */
 static mmla_status check_pages(const mmla_list_desc *desc, mmla_lists_problem *p, mmla_error *err) {
     MMLA_RETURN_IF_FAILED(
@@ -63,7 +53,8 @@ static mmla_status check_table(const mmla_list_desc *desc, mmla_lists_problem *p
     MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "table_stride", desc->table_stride,
                                             desc->table_width, 1, &p->desc.table_stride));
     p->table.width = desc->table_width;
-    return check_extent(err, "table_stride", desc->max_requests, p->desc.table_stride);
+    return mmla_check_extent(err, "table_stride", desc->max_requests, p->desc.table_stride,
+                             sizeof(int32_t));
 }
 
 static mmla_status check_topk(const mmla_list_desc *desc, mmla_lists_problem *p, mmla_error *err) {
@@ -71,11 +62,12 @@ static mmla_status check_topk(const mmla_list_desc *desc, mmla_lists_problem *p,
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "topk_width", desc->topk_width, least, INT32_MAX));
     MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "topk_stride", desc->topk_stride, desc->topk_width,
                                             1, &p->desc.topk_stride));
-    return check_extent(err, "topk_stride", desc->max_tokens, p->desc.topk_stride);
+    return mmla_check_extent(err, "topk_stride", desc->max_tokens, p->desc.topk_stride,
+                             sizeof(int32_t));
 }
 
 static mmla_status check_combined(const mmla_list_desc *desc, mmla_error *err) {
-    MMLA_RETURN_IF_FAILED(mmla_check_range(err, "ratio", desc->ratio, 0, 2));
+    MMLA_RETURN_IF_FAILED(mmla_check_value(err, "ratio", desc->ratio, 0, 2));
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "topk", desc->topk, 0, desc->topk_width));
     /* The last workspace row of the last request is a list entry. */
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "request_rows", desc->request_rows, 0,
@@ -121,15 +113,15 @@ static mmla_status resolve(const mmla_list_desc *desc, mmla_lists_problem *p, mm
         MMLA_RETURN_IF_FAILED(check_combined(desc, err));
     }
     if (is_of(p, OF(COMPRESSED_SLOTS))) {
-        MMLA_RETURN_IF_FAILED(mmla_check_range(err, "ratio", desc->ratio, 1, 2));
+        MMLA_RETURN_IF_FAILED(mmla_check_value(err, "ratio", desc->ratio, 1, 2));
     }
     if (is_of(p, HAS_LIST)) {
         MMLA_RETURN_IF_FAILED(
             mmla_check_range(err, "width", desc->width, least_width(desc), INT32_MAX));
         MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "list_stride", desc->list_stride, desc->width,
                                                 1, &p->desc.list_stride));
-        MMLA_RETURN_IF_FAILED(
-            check_extent(err, "list_stride", desc->max_tokens, p->desc.list_stride));
+        MMLA_RETURN_IF_FAILED(mmla_check_extent(err, "list_stride", desc->max_tokens,
+                                                p->desc.list_stride, sizeof(int32_t)));
     }
     return MMLA_OK;
 }

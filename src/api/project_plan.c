@@ -1,7 +1,7 @@
 /* project_plan.c - check, choose, run. */
 #include "api/plan.h"
+#include "api/shape_check.h"
 #include "base/check.h"
-#include "base/checked.h"
 #include "base/context.h"
 #include "base/error.h"
 #include "ops/project/project.h"
@@ -10,8 +10,7 @@ enum {
     GROUPS_MAX = MMLA_HEADS_MAX / MMLA_HEADS_PER_GROUP,
     RANK_MAX = 65536,
     RANK_DEFAULT = 1024,
-    OPERAND_ALIGNMENT = 16,
-    WORKSPACE_ALIGNMENT = 64
+    OPERAND_ALIGNMENT = 16
 };
 
 struct mmla_project_plan {
@@ -35,28 +34,15 @@ static mmla_status resolve_rank(const mmla_project_desc *desc, int32_t *rank, mm
     return MMLA_OK;
 }
 
-/* The strides of packed scales, in int32 words. They stay as given: a word stride of 0 follows the
- * call's n_tokens. */
+/* The strides stay as given: a word stride of 0 follows the call's n_tokens. */
 static mmla_status check_scale_strides(const mmla_project_desc *desc, mmla_error *err) {
-    int64_t word, least, group, bytes;
-    MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "x_scale_word_stride", desc->x_scale_word_stride,
-                                            desc->max_tokens, 1, &word));
-    if (desc->x_scale_word_stride == 0) {
-        word = mmla_round_up_i64(desc->max_tokens, 4);
-    }
-    if (!mmla_mul_i64(MMLA_PROJECT_SCALE_WORDS, word, &least)) {
-        return mmla_error_set(err, MMLA_E_SIZE, "x_scale_word_stride",
-                              "is %lld, %d of it exceed 2^63", (long long)word,
-                              MMLA_PROJECT_SCALE_WORDS);
-    }
-    MMLA_RETURN_IF_FAILED(mmla_check_stride(err, "x_scale_group_stride", desc->x_scale_group_stride,
-                                            least, 1, &group));
-    if (!mmla_mul_i64(group, (int64_t)desc->n_groups * 4, &bytes)) {
-        return mmla_error_set(err, MMLA_E_SIZE, "x_scale_group_stride",
-                              "is %lld, %d words of it exceed 2^63 bytes", (long long)group,
-                              (int)desc->n_groups);
-    }
-    return MMLA_OK;
+    const mmla_packed_scales scales = {.word_name = "x_scale_word_stride",
+                                       .group_name = "x_scale_group_stride",
+                                       .word_stride = desc->x_scale_word_stride,
+                                       .group_stride = desc->x_scale_group_stride,
+                                       .n_tokens = desc->max_tokens,
+                                       .n_groups = desc->n_groups};
+    return mmla_packed_scales_check(err, &scales);
 }
 
 /* Fills p from a description, or says what is wrong with it. */
@@ -122,7 +108,8 @@ mmla_status mmla_project_run(const mmla_project_plan *plan,
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "weight_scale", args->weight_scale, 1));
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "z", args->z, sizeof *args->z));
     if (impl_of(plan)->thread_bytes > 0) {
-        MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "workspace", workspace, WORKSPACE_ALIGNMENT));
+        MMLA_RETURN_IF_FAILED(
+            mmla_check_pointer(err, "workspace", workspace, MMLA_WORKSPACE_ALIGNMENT));
     }
     return impl_of(plan)->run(p, args, workspace, stream);
 }

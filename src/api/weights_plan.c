@@ -1,5 +1,6 @@
 /* weights_plan.c - check, choose, run. */
 #include "api/plan.h"
+#include "api/shape_check.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/context.h"
@@ -30,15 +31,6 @@ check_fixed(mmla_error *err, const char *name, int64_t value, int64_t only, int6
                           (long long)only);
 }
 
-static mmla_status check_heads(mmla_error *err, int32_t n_heads) {
-    if (n_heads >= MMLA_HEADS_PER_GROUP && n_heads <= MMLA_HEADS_MAX &&
-        n_heads % MMLA_HEADS_PER_GROUP == 0) {
-        return MMLA_OK;
-    }
-    return mmla_error_set(err, MMLA_E_SHAPE, "n_heads", "is %d, must be a multiple of %d, %d .. %d",
-                          (int)n_heads, MMLA_HEADS_PER_GROUP, MMLA_HEADS_PER_GROUP, MMLA_HEADS_MAX);
-}
-
 /* Fills p from a description, or says what is wrong with it. Only the kind's own fields count. */
 static mmla_status
 resolve(const mmla_weights_desc *desc, mmla_weights_problem *p, mmla_error *err) {
@@ -46,7 +38,7 @@ resolve(const mmla_weights_desc *desc, mmla_weights_problem *p, mmla_error *err)
     *d = *desc;
     MMLA_RETURN_IF_FAILED(mmla_check_enum(err, "kind", (int)desc->kind, MMLA_WEIGHTS_KINDS));
     if (desc->kind == MMLA_WEIGHTS_PERMUTE_WQ_B || moves_q(desc->kind)) {
-        MMLA_RETURN_IF_FAILED(check_heads(err, desc->n_heads));
+        MMLA_RETURN_IF_FAILED(mmla_heads_check(err, desc->n_heads));
     }
     switch (desc->kind) {
     case MMLA_WEIGHTS_PERMUTE_WQ_B:

@@ -29,9 +29,7 @@ static const mmla_rope_desc for_compressed = {.theta = THETA_COMPRESSED,
 
 mmla_status mmla_rope_desc_for_ratio(int32_t ratio, mmla_rope_desc *desc, mmla_error *err) {
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "desc", desc, 1));
-    if (ratio < 0 || ratio > 2) {
-        return mmla_error_set(err, MMLA_E_VALUE, "ratio", "is %d, must be 0, 1 or 2", (int)ratio);
-    }
+    MMLA_RETURN_IF_FAILED(mmla_check_value(err, "ratio", ratio, 0, 2));
     *desc = ratio == 0 ? for_window : for_compressed;
     return MMLA_OK;
 }
@@ -90,19 +88,11 @@ mmla_status mmla_rope_frequencies(const mmla_rope_desc *desc, float *frequencies
     return MMLA_OK;
 }
 
-static mmla_status check_count(mmla_error *err, const char *name, int64_t value) {
-    if (value >= 0 && value <= INT32_MAX) {
-        return MMLA_OK;
-    }
-    return mmla_error_set(err, MMLA_E_VALUE, name, "is %lld, must be 0 .. %d", (long long)value,
-                          INT32_MAX);
-}
-
 mmla_status mmla_rope_table_fill(
     const mmla_rope_desc *desc, int64_t first, int64_t n, float *table, mmla_error *err) {
     MMLA_RETURN_IF_FAILED(check_desc(desc, err));
-    MMLA_RETURN_IF_FAILED(check_count(err, "first", first));
-    MMLA_RETURN_IF_FAILED(check_count(err, "n", n));
+    MMLA_RETURN_IF_FAILED(mmla_check_value(err, "first", first, 0, INT32_MAX));
+    MMLA_RETURN_IF_FAILED(mmla_check_value(err, "n", n, 0, INT32_MAX));
     if (n == 0) {
         return MMLA_OK;
     }
