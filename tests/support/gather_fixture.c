@@ -7,10 +7,8 @@
 
 #include <cmocka.h>
 
-#include "base/impl.h"
 #include "kv/record.h"
 #include "num/bf16.h"
-#include "ops/kv_gather/kv_gather.h"
 
 gather_fixture gather_fixture_create(mmla_kv_format format) {
     return (gather_fixture){
@@ -155,15 +153,4 @@ void gather_fixture_assert_untouched(const gather_fixture *f, int64_t r, int64_t
             fail_msg("row %lld of request %lld changed", (long long)row, (long long)r);
         }
     }
-}
-
-const char *gather_implementation(const mmla_context *ctx, size_t idx) {
-    size_t n;
-    const mmla_impl *const *list = mmla_kv_gather_list(&n);
-    for (size_t i = 0; i < n; i++) {
-        if (mmla_impl_unavailable(ctx, list[i])[0] == '\0' && idx-- == 0) {
-            return list[i]->name;
-        }
-    }
-    return NULL;
 }

@@ -53,7 +53,4 @@ void gather_fixture_assert_row(gather_fixture *f, int64_t r, int64_t row, int64_
 /* Fails the test unless rows from .. to - 1 of request r are untouched. */
 void gather_fixture_assert_untouched(const gather_fixture *f, int64_t r, int64_t from, int64_t to);
 
-/* The idx-th implementation usable here, the reference among them; NULL past the last. */
-const char *gather_implementation(const mmla_context *ctx, size_t idx);
-
 #endif

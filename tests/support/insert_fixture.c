@@ -9,9 +9,7 @@
 
 #include <cmocka.h>
 
-#include "base/impl.h"
 #include "num/bf16.h"
-#include "ops/kv_insert/kv_insert.h"
 
 insert_fixture insert_fixture_create(mmla_kv_format format) {
     return (insert_fixture){
@@ -118,6 +116,22 @@ void insert_fixture_destroy(insert_fixture *f) {
     test_buffer_destroy(&f->cache);
 }
 
+enum { N_INPUTS = 5 };
+
+/* A hash of every input (FNV-1a); run may write neither those nor their guard bytes. */
+static uint64_t hash_of_inputs(const insert_fixture *f) {
+    const test_buffer *const inputs[N_INPUTS] = {&f->rows, &f->positions, &f->slots, &f->cos_sin,
+                                                 &f->norm_weight};
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (int i = 0; i < N_INPUTS; i++) {
+        assert_true(test_buffer_is_intact(inputs[i]));
+        for (size_t at = 0; at < inputs[i]->bytes; at++) {
+            hash = (hash ^ ((const uint8_t *)inputs[i]->data)[at]) * 0x100000001B3u;
+        }
+    }
+    return hash;
+}
+
 mmla_status insert_fixture_run(insert_fixture *f, const char *implementation) {
     mmla_kv_insert_plan *plan;
     mmla_kv_insert_desc desc = f->desc;
@@ -131,9 +145,11 @@ mmla_status insert_fixture_run(insert_fixture *f, const char *implementation) {
     f->error = (mmla_error){0};
     f->args.error = &f->error;
     test_buffer_poison(&f->cache);
+    const uint64_t inputs = hash_of_inputs(f);
     const mmla_status status = mmla_kv_insert_run(plan, &f->args, NULL, NULL);
     mmla_kv_insert_plan_destroy(plan);
     assert_true(test_buffer_is_intact(&f->cache));
+    assert_true(hash_of_inputs(f) == inputs);
     return status;
 }
 
@@ -155,15 +171,4 @@ void insert_fixture_assert_only(const insert_fixture *f, const int64_t *slots, i
         assert_false(test_buffer_is_untouched(&f->cache, at, at + (size_t)f->view.data_bytes));
     }
     free(addressed);
-}
-
-const char *insert_implementation(const mmla_context *ctx, size_t idx) {
-    size_t n;
-    const mmla_impl *const *list = mmla_kv_insert_list(&n);
-    for (size_t i = 0; i < n; i++) {
-        if (mmla_impl_unavailable(ctx, list[i])[0] == '\0' && idx-- == 0) {
-            return list[i]->name;
-        }
-    }
-    return NULL;
 }

@@ -49,7 +49,4 @@ const uint8_t *insert_fixture_scale(const insert_fixture *f, int64_t slot);
  * other byte of the cache, padding included, must still be poison. */
 void insert_fixture_assert_only(const insert_fixture *f, const int64_t *slots, int64_t n);
 
-/* The idx-th implementation usable here, the reference among them; NULL past the last. */
-const char *insert_implementation(const mmla_context *ctx, size_t idx);
-
 #endif

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/gather_fixture.h"
+#include "support/implementation_walk.h"
 
 static uint64_t seed;
 
@@ -29,7 +30,7 @@ static void assert_all_alike(gather_fixture *f) {
     outcome all[8];
     const char *names[8];
     size_t n = 0;
-    for (; (names[n] = gather_implementation(f->ctx, n)) != NULL; n++) {
+    for (; (names[n] = test_implementation(f->ctx, "kv_gather", n)) != NULL; n++) {
         all[n].out = malloc(f->out.bytes);
         assert_non_null(all[n].out);
         all[n].status = gather_fixture_run(f, names[n]);
@@ -162,7 +163,7 @@ static void gather_v4_copies_every_bf16_code_of_the_rope_part(void **state) {
                &half, sizeof half);
     }
     const char *name;
-    for (size_t n = 0; (name = gather_implementation(f.ctx, n)) != NULL; n++) {
+    for (size_t n = 0; (name = test_implementation(f.ctx, "kv_gather", n)) != NULL; n++) {
         assert_int_equal(gather_fixture_run(&f, name), MMLA_OK);
         for (uint32_t code = 0; code < 65536; code++) {
             const uint16_t *row = gather_fixture_out(&f, 0, code / MMLA_ROPE_DIM);

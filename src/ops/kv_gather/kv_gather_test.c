@@ -10,6 +10,7 @@
 
 #include "num/bf16.h"
 #include "support/gather_fixture.h"
+#include "support/implementation_walk.h"
 
 static uint64_t seed;
 
@@ -32,7 +33,7 @@ static void for_all(change_fn shape, change_fn content, check_fn check) {
             content(&f);
         }
         const char *name;
-        for (size_t n = 0; (name = gather_implementation(f.ctx, n)) != NULL; n++) {
+        for (size_t n = 0; (name = test_implementation(f.ctx, "kv_gather", n)) != NULL; n++) {
             check(&f, name);
         }
         gather_fixture_destroy(&f);

@@ -12,6 +12,7 @@
 
 #include "num/bf16.h"
 #include "support/insert_fixture.h"
+#include "support/implementation_walk.h"
 
 static uint64_t seed;
 
@@ -42,7 +43,7 @@ static void assert_all_alike(insert_fixture *f) {
     outcome all[8];
     const char *names[8];
     size_t n = 0;
-    while ((names[n] = insert_implementation(f->ctx, n)) != NULL) {
+    while ((names[n] = test_implementation(f->ctx, "kv_insert", n)) != NULL) {
         all[n] = outcome_of(f, names[n]);
         n++;
     }

@@ -11,6 +11,7 @@
 #include "num/bf16.h"
 #include "num/e4m3.h"
 #include "support/insert_fixture.h"
+#include "support/implementation_walk.h"
 
 static uint64_t seed;
 
@@ -34,7 +35,7 @@ static void for_all(change_fn shape, change_fn content, check_fn check) {
             content(&f);
         }
         const char *name;
-        for (size_t n = 0; (name = insert_implementation(f.ctx, n)) != NULL; n++) {
+        for (size_t n = 0; (name = test_implementation(f.ctx, "kv_insert", n)) != NULL; n++) {
             check(&f, name);
         }
         insert_fixture_destroy(&f);

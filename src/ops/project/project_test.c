@@ -21,6 +21,7 @@
 #include "num/ue8m0.h"
 #include "ops/project/project.h"
 #include "support/guard.h"
+#include "support/implementation_walk.h"
 #include "support/rng.h"
 
 enum { K = MMLA_PROJECT_DIM, SCALES = MMLA_PROJECT_SCALES };
@@ -150,16 +151,8 @@ static void run(struct fixture *f, const char *name) {
     mmla_project_plan_destroy(plan);
 }
 
-/* The idx-th name this machine can run, or NULL past the last. */
 static const char *implementation(const struct fixture *f, size_t idx) {
-    size_t n;
-    const mmla_impl *const *list = mmla_project_list(&n);
-    for (size_t i = 0; i < n; i++) {
-        if (mmla_impl_unavailable(f->ctx, list[i])[0] == '\0' && idx-- == 0) {
-            return list[i]->name;
-        }
-    }
-    return NULL;
+    return test_implementation(f->ctx, "project", idx);
 }
 
 static double value_of(uint8_t code, uint8_t scale) {
