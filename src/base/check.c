@@ -2,15 +2,30 @@
 
 #include <math.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 
-mmla_status
-mmla_check_range(mmla_error *err, const char *name, int64_t value, int64_t low, int64_t high) {
+static mmla_status check_within(mmla_error *err,
+                                mmla_status status,
+                                const char *name,
+                                int64_t value,
+                                int64_t low,
+                                int64_t high) {
     if (value >= low && value <= high) {
         return MMLA_OK;
     }
-    return mmla_error_set(err, MMLA_E_SHAPE, name, "is %lld, must be %lld .. %lld",
-                          (long long)value, (long long)low, (long long)high);
+    return mmla_error_set(err, status, name, "is %lld, must be %lld .. %lld", (long long)value,
+                          (long long)low, (long long)high);
+}
+
+mmla_status
+mmla_check_range(mmla_error *err, const char *name, int64_t value, int64_t low, int64_t high) {
+    return check_within(err, MMLA_E_SHAPE, name, value, low, high);
+}
+
+mmla_status
+mmla_check_value(mmla_error *err, const char *name, int64_t value, int64_t low, int64_t high) {
+    return check_within(err, MMLA_E_VALUE, name, value, low, high);
 }
 
 mmla_status mmla_check_enum(mmla_error *err, const char *name, int value, int n) {
@@ -44,6 +59,16 @@ mmla_status mmla_check_stride(mmla_error *err,
                               (long long)value, (long long)multiple);
     }
     return MMLA_OK;
+}
+
+mmla_status mmla_check_extent(
+    mmla_error *err, const char *name, int64_t rows, int64_t stride, int64_t element_bytes) {
+    int64_t elements, bytes;
+    if (mmla_mul_i64(rows, stride, &elements) && mmla_mul_i64(elements, element_bytes, &bytes)) {
+        return MMLA_OK;
+    }
+    return mmla_error_set(err, MMLA_E_SIZE, name, "is %lld, %lld such rows exceed 2^63 bytes",
+                          (long long)stride, (long long)rows);
 }
 
 mmla_status

@@ -17,9 +17,15 @@
         }                                         \
     } while (0)
 
-/* low <= value <= high, else MMLA_E_SHAPE. */
+enum { MMLA_WORKSPACE_ALIGNMENT = 64 }; /* of the pointer every run takes, and of its parts */
+
+/* low <= value <= high, else MMLA_E_SHAPE: sizes and counts. */
 mmla_status
 mmla_check_range(mmla_error *err, const char *name, int64_t value, int64_t low, int64_t high);
+
+/* The same, else MMLA_E_VALUE: settings that are no size. */
+mmla_status
+mmla_check_value(mmla_error *err, const char *name, int64_t value, int64_t low, int64_t high);
 
 /* value is one of 0 .. n-1 of an enum, else MMLA_E_VALUE. */
 mmla_status mmla_check_enum(mmla_error *err, const char *name, int value, int n);
@@ -34,6 +40,11 @@ mmla_status mmla_check_stride(mmla_error *err,
                               int64_t least,
                               int64_t multiple,
                               int64_t *out);
+
+/* rows * stride elements of element_bytes have a 64-bit size, else MMLA_E_SIZE about the stride.
+ * None is negative. */
+mmla_status mmla_check_extent(
+    mmla_error *err, const char *name, int64_t rows, int64_t stride, int64_t element_bytes);
 
 /* p is not NULL and a multiple of alignment. */
 mmla_status mmla_check_pointer(mmla_error *err, const char *name, const void *p, size_t alignment);

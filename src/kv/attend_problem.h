@@ -13,7 +13,7 @@
 #include "kv/layout.h"
 
 /* The description with every default filled in and every field checked; the one exception is
- * out_scale_word_stride 0, which follows the call's n_tokens (mmla_out_scale_strides). */
+ * out_scale_word_stride 0, which follows the call's n_tokens (kv/attend_output.h). */
 typedef struct mmla_attend_problem {
     mmla_attend_desc desc;
     mmla_kv_view window;     /* PAGED */
@@ -56,37 +56,11 @@ static inline bool mmla_attend_position_is_legal(const mmla_attend_problem *p,
 mmla_status mmla_attend_report_positions(const mmla_attend_problem *p,
                                          const mmla_attend_args *args);
 
-/* Strides of the packed output scales in int32 words, with the call's n_tokens for the default. */
-typedef struct mmla_out_scale_strides {
-    int64_t word;
-    int64_t group;
-} mmla_out_scale_strides;
-
-mmla_out_scale_strides
-mmla_out_scale_strides_get(int64_t word_stride, int64_t group_stride, int64_t n_tokens);
-
 /* Place of dim x of head h in one token's q. */
 static inline int64_t mmla_q_index(mmla_q_layout layout, int32_t n_heads, int32_t h, int32_t x) {
     return layout == MMLA_Q_STANDARD
                ? (int64_t)h * MMLA_LATENT_DIM + x
                : (int64_t)(x / 16) * (n_heads * 16) + (int64_t)h * 16 + x % 16;
-}
-
-/* Place of dim x of head h in one token's FP8_PERMUTED output. */
-static inline int64_t mmla_out_permuted_index(int32_t h, int32_t x) {
-    const int32_t chunk = x / MMLA_OUT_CHUNK_DIM;
-    const int32_t in_group = chunk * MMLA_HEADS_PER_GROUP + h % MMLA_HEADS_PER_GROUP;
-    return (int64_t)(h / MMLA_HEADS_PER_GROUP) * MMLA_GROUP_DIM +
-           (int64_t)in_group * MMLA_OUT_CHUNK_DIM + x % MMLA_OUT_CHUNK_DIM;
-}
-
-/* Byte offset in out_scale of chunk c of head h of a token, FP8_PERMUTED. */
-static inline int64_t
-mmla_out_scale_offset(mmla_out_scale_strides s, int64_t token, int32_t h, int32_t c) {
-    const int32_t in_group = c * MMLA_HEADS_PER_GROUP + h % MMLA_HEADS_PER_GROUP;
-    return 4 * ((int64_t)(h / MMLA_HEADS_PER_GROUP) * s.group + (int64_t)(in_group / 4) * s.word +
-                token) +
-           in_group % 4;
 }
 
 #endif

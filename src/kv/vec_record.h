@@ -43,7 +43,9 @@ VEC_INLINE void vec_decode_bf16(const uint8_t *data, int dims, float *dst) {
     }
 }
 
-VEC_INLINE void vec_key_decode(mmla_key key, float *dst) {
+/* The quantised dims of a key, to the first elements of dst: all 512, but 448 of a V4 record, whose
+ * other 64 are bf16 (what dst holds there is unspecified). */
+VEC_INLINE void vec_key_decode_codes(mmla_key key, float *dst) {
     switch (key.format) {
     case MMLA_KV_NONE:
         vec_decode_bf16(key.data, MMLA_LATENT_DIM, dst);
@@ -57,8 +59,6 @@ VEC_INLINE void vec_key_decode(mmla_key key, float *dst) {
     case MMLA_KV_V4:
         if (vec_ue8m0_are_small(key.scale, MMLA_KV_V4_SCALES)) {
             vec_decode_fp8(key.data, key.scale, MMLA_KV_V4_FP8_DIMS, MMLA_KV_V4_GROUP, dst);
-            vec_decode_bf16(key.data + MMLA_KV_V4_FP8_DIMS, MMLA_ROPE_DIM,
-                            dst + MMLA_KV_V4_FP8_DIMS);
             return;
         }
         break;
@@ -77,6 +77,13 @@ VEC_INLINE void vec_key_decode(mmla_key key, float *dst) {
         break;
     }
     mmla_kv_record_decode(key.format, key.data, key.scale, dst);
+}
+
+VEC_INLINE void vec_key_decode(mmla_key key, float *dst) {
+    vec_key_decode_codes(key, dst);
+    if (key.format == MMLA_KV_V4) {
+        vec_decode_bf16(key.data + MMLA_KV_V4_FP8_DIMS, MMLA_ROPE_DIM, dst + MMLA_KV_V4_FP8_DIMS);
+    }
 }
 
 #endif

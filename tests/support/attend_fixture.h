@@ -38,7 +38,7 @@ void attend_fixture_fill(attend_fixture *f, uint64_t seed);
  * Returns the status of run. */
 mmla_status attend_fixture_run(attend_fixture *f, const char *implementation);
 
-/* Frees everything but the context's own. */
+/* Frees everything, the context included. */
 void attend_fixture_destroy(attend_fixture *f);
 
 /* Dequantised output of dim x of a head, whatever the form. */

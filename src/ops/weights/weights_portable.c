@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "base/parallel.h"
-#include "kv/attend_problem.h"
+#include "kv/attend_output.h"
 #include "ops/weights/weights.h"
 
 enum {
