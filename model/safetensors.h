@@ -97,11 +97,10 @@ safetensors_align(safetensors_file *file, const safetensors_tensor *tensor, size
 
 /* safetensors_save - write a file.
  *
- * A regular file appears whole or not at all: the bytes go to a temporary file beside `path`, which
- * is renamed when everything was written. Anything else that stands at `path` (a device, a pipe) is
- * written to directly.
+ * A regular file appears whole or not at all, as file_save has it. Names and texts are UTF-8.
  *
- * errors   MMLA_E_VALUE: cannot be written, the message has the system's reason; MMLA_E_MEMORY
+ * errors   MMLA_E_VALUE: cannot be written, the message has the system's reason;
+ *          MMLA_E_MEMORY: the header could not be made, nothing is written
  */
 mmla_status safetensors_save(const char *path,
                              const safetensors_tensor *tensors,

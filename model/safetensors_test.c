@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "model/safetensors.h"
 
@@ -265,6 +266,57 @@ static void save_to_full_device_fails_and_keeps_the_device(void **state) {
     }
 }
 
+/* Jansson's allocator, of which number fail_at fails (1 is the first; 0 none). */
+static int n_allocs, fail_at;
+
+static void *failing_malloc(size_t n) {
+    return ++n_allocs == fail_at ? NULL : malloc(n);
+}
+
+static void save_without_memory_for_the_header_writes_nothing(void **state) {
+    (void)state;
+    char folder[] = "/tmp/safetensors_test_XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/out", folder);
+    const int32_t numbers[] = {1, -2, 3};
+    const safetensors_tensor tensor = {"n", SAFETENSORS_I32, 1, {3}, sizeof numbers, numbers};
+    const safetensors_meta meta[] = {{"op", "text"}};
+    json_set_alloc_funcs(failing_malloc, free);
+    for (fail_at = n_allocs = 1; fail_at <= n_allocs; fail_at++) {
+        mmla_error err = {0};
+        n_allocs = 0;
+        if (safetensors_save(path, &tensor, 1, meta, 1, &err) != MMLA_OK) {
+            assert_string_not_equal(err.message, "");
+            assert_int_equal(entries_count(folder), 0);
+            continue;
+        }
+        safetensors_file *file; /* an allocation that Jansson could do without */
+        json_set_alloc_funcs(malloc, free);
+        assert_int_equal(safetensors_load(path, &file, &err), MMLA_OK);
+        assert_int_equal(safetensors_find(file, "n")->n_bytes, sizeof numbers);
+        assert_string_equal(safetensors_meta_find(file, "op"), "text");
+        safetensors_destroy(file);
+        json_set_alloc_funcs(failing_malloc, free);
+        unlink(path);
+    }
+    json_set_alloc_funcs(malloc, free);
+    assert_true(fail_at > 10);
+    rmdir(folder);
+}
+
+static void save_of_a_text_that_is_no_utf8_writes_nothing(void **state) {
+    (void)state;
+    char folder[] = "/tmp/safetensors_test_XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/out", folder);
+    const safetensors_meta bad_value[] = {{"op", "\xff"}}, bad_key[] = {{"\xff", "x"}};
+    mmla_error err = {0};
+    assert_int_not_equal(safetensors_save(path, NULL, 0, bad_value, 1, &err), MMLA_OK);
+    assert_int_not_equal(safetensors_save(path, NULL, 0, bad_key, 1, &err), MMLA_OK);
+    assert_int_equal(entries_count(folder), 0);
+    rmdir(folder);
+}
+
 static void save_to_a_pipe_writes_into_it(void **state) {
     (void)state;
     char folder[] = "/tmp/safetensors_test_XXXXXX", path[64], bytes_read[512];
@@ -341,6 +393,8 @@ int main(void) {
         cmocka_unit_test(align_copies_only_what_is_misaligned),
         cmocka_unit_test(save_then_load_gives_the_same),
         cmocka_unit_test(save_to_full_device_fails_and_keeps_the_device),
+        cmocka_unit_test(save_without_memory_for_the_header_writes_nothing),
+        cmocka_unit_test(save_of_a_text_that_is_no_utf8_writes_nothing),
         cmocka_unit_test(save_to_a_pipe_writes_into_it),
         cmocka_unit_test(save_into_missing_folder_fails),
         cmocka_unit_test(save_behind_a_link_keeps_the_link),
