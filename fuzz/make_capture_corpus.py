@@ -81,6 +81,19 @@ SEEDS = {
     "no_tokens": file_of("kv_insert", {
         "rows": of("BF16", 2, 0, 512), "positions": i64(), "slots": i64(), "cos_sin": COS_SIN,
         "cache": of("U8", 1, 0, 0)}, **FP8_1),
+    "gather_no_bytes": file_of("kv_gather", {
+        "cache": of("U8", 1, 1000, 0), "block_table": i32(1, 2, values=[0, 900]),
+        "seq_lens": i32(1, values=[2])}, rows=2, offset=0, **FP8_1),
+    "insert_no_bytes": file_of("kv_insert", {
+        "rows": of("BF16", 2, 1, 512), "positions": i64(0), "slots": i64(900), "cos_sin": COS_SIN,
+        "cache": of("U8", 1, 1000, 0)}, **FP8_1),
+    "attend_no_bytes": file_of("attend_paged", {
+        "q": of("BF16", 2, 1, 8, 512), "positions": i32(1), "cos_sin": COS_SIN,
+        "window_cache": of("U8", 1, 1000, 0), "window_list": i32(1, 2, values=[0, 900])},
+        scale=0.044, q_layout="fused", window_cache__format="v41_fp8", window_cache__page_tokens=1),
+    "attend_no_tokens_wide": file_of("attend_rows", {
+        "q": of("BF16", 2, 0, 8, 512), "positions": i32(0), "cos_sin": COS_SIN,
+        "kv": of("BF16", 2, 2, 512), "list": i32(0, 300000)}, scale=0.044, q_layout="standard"),
     "empty": b"",
     "length_2_to_63": struct.pack("<Q", 1 << 63) + b"{}",
     "deep": struct.pack("<Q", 4096) + b"[" * 4096,

@@ -110,7 +110,8 @@ mmla_status capture_call_create(const capture *c,
                                 capture_call **out,
                                 mmla_error *err);
 
-/* capture_chain_create - the unfused chain on an attend capture. */
+/* capture_chain_create - the unfused chain on an attend capture. MMLA_E_SIZE without a token, and
+ * when its workspace is out of all proportion to the file. */
 mmla_status
 capture_chain_create(const capture *c, mmla_context *ctx, capture_call **out, mmla_error *err);
 mmla_status capture_chain_step_run(capture_call *call, mmla_chain_step step, mmla_error *err);

@@ -13,6 +13,8 @@
  * wide), but not without bound: a short file with rows = 2147483647 asks for terabytes. */
 enum { OUTPUT_FACTOR = 16, MEMORY_ALIGNMENT = 64 };
 static const int64_t OUTPUT_BYTES_FREE = INT64_C(64) << 20;
+/* A workspace also has a part for each thread; of 640 keys the chain keeps less than this. */
+static const int64_t THREAD_BYTES_FREE = INT64_C(1) << 20;
 
 const char *const capture_formats[] = {"v4", "v41_fp8", "v41_fp4", NULL};
 _Static_assert(MMLA_KV_V4 == 1 && MMLA_KV_V41_FP8 == 2 && MMLA_KV_V41_FP4 == 3,
@@ -31,19 +33,40 @@ mmla_cache_desc capture_cache(const capture *c, int input, int attr) {
     };
 }
 
+mmla_status capture_cache_check(const capture *c, int input, mmla_error *err) {
+    const safetensors_tensor *t = c->inputs[input];
+    if (t == NULL) {
+        return MMLA_OK;
+    }
+    /* The library takes a stride of 0 for its default one, and would look for whole pages. */
+    int64_t bytes = 0;
+    if ((t->shape[0] > 0 && t->shape[1] == 0) ||
+        !mmla_mul_i64(t->shape[0], t->shape[1], &bytes) || bytes != t->n_bytes) {
+        char text[CAPTURE_SHAPE_BYTES];
+        capture_shape_format(t->rank, t->shape, text);
+        return mmla_error_set(err, MMLA_E_SHAPE, c->op->inputs[input].name,
+                              "has shape %s and %lld bytes: its pages have none", text,
+                              (long long)t->n_bytes);
+    }
+    return MMLA_OK;
+}
+
 int64_t capture_pages_max(int64_t page_tokens) {
     return INT32_MAX / page_tokens;
 }
 
-void *capture_memory_create(size_t bytes) {
+/* Memory nobody has touched: what is not used of it is not resident. */
+static void *memory_alloc(size_t bytes) {
     const size_t most = SIZE_MAX - MEMORY_ALIGNMENT;
-    if (bytes > most) {
-        return NULL;
-    }
-    const size_t rounded = (bytes / MEMORY_ALIGNMENT + 1) * MEMORY_ALIGNMENT;
-    void *memory = aligned_alloc(MEMORY_ALIGNMENT, rounded);
+    return bytes > most ? NULL
+                        : aligned_alloc(MEMORY_ALIGNMENT,
+                                        (bytes / MEMORY_ALIGNMENT + 1) * MEMORY_ALIGNMENT);
+}
+
+void *capture_memory_create(size_t bytes) {
+    void *memory = memory_alloc(bytes);
     if (memory != NULL) {
-        memset(memory, 0, rounded);
+        memset(memory, 0, bytes);
     }
     return memory;
 }
@@ -90,8 +113,15 @@ mmla_status capture_state_create(capture_call *call, size_t bytes, mmla_error *e
     return call->state != NULL ? MMLA_OK : out_of_memory(err, bytes);
 }
 
+bool capture_workspace_is_in_proportion(const capture_call *call, size_t bytes) {
+    const int64_t file_bytes = safetensors_bytes(call->capture->file);
+    const int64_t free_bytes =
+        OUTPUT_BYTES_FREE + mmla_context_get_threads(call->ctx) * THREAD_BYTES_FREE;
+    return bytes <= (size_t)free_bytes || bytes / OUTPUT_FACTOR <= (size_t)file_bytes;
+}
+
 mmla_status capture_workspace_create(capture_call *call, size_t bytes, mmla_error *err) {
-    call->workspace = capture_memory_create(bytes);
+    call->workspace = memory_alloc(bytes); /* no operation reads what it did not write */
     return call->workspace != NULL ? MMLA_OK : out_of_memory(err, bytes);
 }
 

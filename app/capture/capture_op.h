@@ -40,6 +40,9 @@ extern const char *const capture_formats[];
  * all zero when the input is absent. */
 mmla_cache_desc capture_cache(const capture *c, int input, int attr);
 
+/* A cache with pages has bytes in them; an absent one passes. Before anything is planned. */
+mmla_status capture_cache_check(const capture *c, int input, mmla_error *err);
+
 /* Pages a block table may name when the capture has no cache: every page whose slots are int32. */
 int64_t capture_pages_max(int64_t page_tokens);
 
@@ -51,9 +54,12 @@ mmla_status capture_output_add(capture_call *call,
                                const int64_t *shape,
                                mmla_error *err);
 
-/* The operation's state, zeroed; and a workspace of that many bytes. */
+/* The operation's state, zeroed; and a workspace of that many bytes, which hold anything. */
 mmla_status capture_state_create(capture_call *call, size_t bytes, mmla_error *err);
 mmla_status capture_workspace_create(capture_call *call, size_t bytes, mmla_error *err);
+
+/* False when a workspace is larger than 16 times the file, and than small ones may always be. */
+bool capture_workspace_is_in_proportion(const capture_call *call, size_t bytes);
 
 /* Memory that vector code may use: 64-byte aligned, zeroed, never NULL for want of bytes. */
 void *capture_memory_create(size_t bytes);

@@ -190,11 +190,25 @@ static mmla_status outputs_create(capture_call *call, state *s, mmla_error *err)
     return MMLA_OK;
 }
 
+/* The chain is there to be timed beside the call; that is worth no memory out of proportion. */
+static mmla_status chain_size_check(const capture_call *call, size_t bytes, mmla_error *err) {
+    if (capture_dim(call->capture, 'T') == 0) {
+        return mmla_error_set(err, MMLA_E_SIZE, "", "there is no token");
+    }
+    return capture_workspace_is_in_proportion(call, bytes)
+               ? MMLA_OK
+               : mmla_error_set(err, MMLA_E_SIZE, "",
+                                "its workspace of %zu bytes is out of proportion to the file",
+                                bytes);
+}
+
 static mmla_status attend_create(capture_call *call, const char *implementation, mmla_error *err) {
     MMLA_RETURN_IF_FAILED(capture_state_create(call, sizeof(state), err));
     state *s = call->state;
     if (call->capture->op == &capture_op_attend_paged) {
         MMLA_RETURN_IF_FAILED(together_check(call->capture, err));
+        MMLA_RETURN_IF_FAILED(capture_cache_check(call->capture, CAPTURE_IN_WINDOW_CACHE, err));
+        MMLA_RETURN_IF_FAILED(capture_cache_check(call->capture, CAPTURE_IN_COMPRESSED_CACHE, err));
     }
     mmla_attend_desc desc = capture_attend_desc(call->capture);
     s->args = inputs_args(call->capture);
@@ -206,6 +220,7 @@ static mmla_status attend_create(capture_call *call, const char *implementation,
         desc.implementation = NULL; /* the chain has its own way of doing each step */
         MMLA_RETURN_IF_FAILED(mmla_chain_plan_create(call->ctx, &desc, &s->chain, err));
         workspace_bytes = mmla_chain_workspace_bytes(s->chain);
+        MMLA_RETURN_IF_FAILED(chain_size_check(call, workspace_bytes, err));
     } else {
         MMLA_RETURN_IF_FAILED(mmla_attend_plan_create(call->ctx, &desc, &s->plan, err));
         workspace_bytes = mmla_attend_workspace_bytes(s->plan);

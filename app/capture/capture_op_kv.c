@@ -39,6 +39,7 @@ static mmla_status insert_create(capture_call *call, const char *implementation,
     const capture *c = call->capture;
     MMLA_RETURN_IF_FAILED(capture_state_create(call, sizeof(insert_state), err));
     insert_state *s = call->state;
+    MMLA_RETURN_IF_FAILED(capture_cache_check(c, IN_INSERT_CACHE, err));
     if (capture_dim(c, 'U') > capture_dim(c, 'T')) {
         return mmla_error_set(err, MMLA_E_SHAPE, "slots", "has %lld entries for %lld rows",
                               (long long)capture_dim(c, 'U'), (long long)capture_dim(c, 'T'));
@@ -117,6 +118,7 @@ static mmla_status gather_create(capture_call *call, const char *implementation,
     const capture *c = call->capture;
     MMLA_RETURN_IF_FAILED(capture_state_create(call, sizeof(gather_state), err));
     gather_state *s = call->state;
+    MMLA_RETURN_IF_FAILED(capture_cache_check(c, IN_GATHER_CACHE, err));
     const mmla_kv_gather_desc desc = {
         .cache = capture_cache(c, IN_GATHER_CACHE, AT_GATHER_CACHE),
         .max_requests = capture_dim(c, 'R'),

@@ -1,18 +1,12 @@
 /* run_json.c - the summary for programs: the same facts, one JSON object. */
-#include <math.h>
-
 #include <jansson.h>
 
 #include "app/cli/run_report.h"
-
-/* JSON has no infinities; they become null. */
-static json_t *real(double x) {
-    return isfinite(x) ? json_real(x) : json_null();
-}
+#include "app/report/report_json.h"
 
 static json_t *times_json(const run_times *t) {
-    return json_pack("{s:o, s:o, s:o, s:i}", "median_us", real(1e6 * t->median), "p10_us",
-                     real(1e6 * t->p10), "p90_us", real(1e6 * t->p90), "runs", t->n);
+    return json_pack("{s:o, s:o, s:o, s:i}", "median_us", report_real(1e6 * t->median), "p10_us",
+                     report_real(1e6 * t->p10), "p90_us", report_real(1e6 * t->p90), "runs", t->n);
 }
 
 static json_t *chain_json(const run_measurement *m) {
@@ -20,10 +14,10 @@ static json_t *chain_json(const run_measurement *m) {
     json_t *chain = times_json(&m->chain);
     json_t *steps = json_object();
     for (int i = 0; i < MMLA_CHAIN_STEPS; i++) {
-        json_object_set_new(steps, names[i], real(1e6 * m->chain_steps[i].median));
+        json_object_set_new(steps, names[i], report_real(1e6 * m->chain_steps[i].median));
     }
     json_object_set_new(chain, "steps_us", steps);
-    json_object_set_new(chain, "times_fused", real(m->chain.median / m->fused.median));
+    json_object_set_new(chain, "times_fused", report_real(m->chain.median / m->fused.median));
     return chain;
 }
 
@@ -48,9 +42,9 @@ static json_t *difference_json(const capture_difference *d) {
     json_t *json = json_pack("{s:s, s:b, s:I, s:I}", "name", d->name, "passed", d->is_passed,
                              "elements", (json_int_t)d->n, "different", (json_int_t)d->n_different);
     if (d->is_near) {
-        json_object_set_new(json, "max_abs", real(d->max_abs));
-        json_object_set_new(json, "tolerance_used", real(check_near_used(&d->near)));
-        json_object_set_new(json, "cosine_distance", real(check_near_cosine(&d->near)));
+        json_object_set_new(json, "max_abs", report_real(d->max_abs));
+        json_object_set_new(json, "tolerance_used", report_real(check_near_used(&d->near)));
+        json_object_set_new(json, "cosine_distance", report_real(check_near_cosine(&d->near)));
     }
     return json;
 }
@@ -61,17 +55,19 @@ static json_t *comparison_json(const run_report *r) {
         json_array_append_new(outputs, difference_json(&r->differences[i]));
     }
     return json_pack("{s:s, s:b, s:o, s:o}", "with", r->compared_to, "passed",
-                     run_report_is_passed(r), "elapsed_us", real(1e6 * r->compared_seconds),
+                     run_report_is_passed(r), "elapsed_us", report_real(1e6 * r->compared_seconds),
                      "outputs", outputs);
 }
 
 json_t *run_report_json(const run_report *r) {
     json_t *json =
-        json_pack("{s:s, s:s, s:s, s:s, s:i, s:o}", "file", r->path, "op", r->capture->op->name,
-                  "implementation", r->call->implementation, "device", r->device, "threads",
-                  (int)r->n_threads, "elapsed", times_json(&r->times.fused));
+        json_pack("{s:o, s:s, s:s, s:s, s:i, s:o}", "file", report_text(r->path), "op",
+                  r->capture->op->name, "implementation", r->call->implementation, "device",
+                  r->device, "threads", (int)r->n_threads, "elapsed", times_json(&r->times.fused));
     if (r->times.chain.n > 0) {
         json_object_set_new(json, "chain", chain_json(&r->times));
+    } else if (r->chain_missing[0] != '\0') {
+        json_object_set_new(json, "chain_not_timed", json_string(r->chain_missing));
     }
     if (capture_is_attend(r->capture)) {
         json_object_set_new(json, "attend", attend_json(r));
@@ -80,7 +76,7 @@ json_t *run_report_json(const run_report *r) {
         json_object_set_new(json, "comparison", comparison_json(r));
     }
     if (r->output != NULL) {
-        json_object_set_new(json, "output", json_string(r->output));
+        json_object_set_new(json, "output", report_text(r->output));
     }
     return json;
 }

@@ -116,6 +116,8 @@ static void times_print(const run_report *r) {
                term_seconds(s[MMLA_CHAIN_ATTEND].median).text,
                term_seconds(s[MMLA_CHAIN_UNROPE].median).text,
                term_seconds(s[MMLA_CHAIN_QUANTISE].median).text);
+    } else if (r->chain_missing[0] != '\0') {
+        printf(LINE "not timed: %s\n", "unfused chain", r->chain_missing);
     }
 }
 

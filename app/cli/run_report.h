@@ -12,6 +12,7 @@ typedef struct run_report {
     const capture_call *call;
     const char *device; /* "cpu", "cuda:0" */
     int32_t n_threads;
+    const char *chain_missing; /* why an attend capture has no times of the chain; else "" */
     run_measurement times;
     capture_usage usage;     /* of attend captures */
     const char *compared_to; /* an implementation's name; NULL: nothing was compared */

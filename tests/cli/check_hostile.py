@@ -172,6 +172,13 @@ case("left_without_image_tokens", "left: is given", changed("combined_list", dro
 case("image_tokens_without_left", "left: tensor is missing", changed("combined_list", drop_tensor("left")))
 case("heads_disagree", "weight: has 4096 rows", changed("permute_wq_b", set_attr("heads", "16")))
 
+# Pages without bytes: no stride, which is not the default stride.
+case("gather_from_no_bytes", "cache: has shape [1000, 0]", changed("kv_gather_v4", set_tensor("cache", "U8", [1000, 0], b"")))
+case("insert_into_no_bytes", "cache: has shape [1000, 0]", changed("kv_insert_v4", set_tensor("cache", "U8", [1000, 0], b"")))
+for name in ("window_cache", "compressed_cache"):
+    case(f"attend_to_no_bytes_{name}", f"{name}: has shape [1000, 0]", changed(
+        "attend_paged_v4", set_tensor(name, "U8", [1000, 0], b"")))
+
 # Values the operation refuses.
 case("query_start_falls", "query_start", changed("window_list", set_tensor("query_start", "I32", [4], i32(0, 3, 1, 5))))
 case("query_start_huge", "", changed("window_list", lambda m, p: (
