@@ -4,13 +4,12 @@
 #include <string.h>
 
 #include "app/capture/capture_attend.h"
+#include "app/capture/capture_key_size.h"
+#include "app/check/check_attend_tolerance.h"
 #include "app/check/check_num.h"
 #include "base/checked.h"
 
 enum { STRETCH = 4096 }; /* values converted at a time */
-
-static const check_tolerance out_tolerance = {.abs = 1.1e-3, .rel = 1.01 / 8, .cosine = 1e-3};
-static const check_tolerance lse_tolerance = {.abs = 1e-5, .rel = 4.01 / 65536};
 
 /* z is rounded to bf16 after sums in fp32 that may be taken in any order: half an ulp on each side,
  * and near a rounding boundary or a cancellation a share of what was summed. */
@@ -102,6 +101,19 @@ static reading reading_of(const capture_call *call, int32_t i) {
     return r;
 }
 
+/* Each of the two may have rounded its probabilities. */
+static check_tolerance out_tolerance(const capture_call *got, const capture_call *want) {
+    const char *const names[] = {got->implementation != NULL ? got->implementation : "",
+                                 want->implementation != NULL ? want->implementation : ""};
+    const double per_key = check_attend_probability_error(names[0], 1.0) +
+                           check_attend_probability_error(names[1], 1.0);
+    check_tolerance tolerance = check_attend_out_tolerance("", 0.0);
+    if (per_key > 0.0) { /* else the keys need not be looked at */
+        tolerance.add = per_key * capture_key_largest(got->capture, got->ctx);
+    }
+    return tolerance;
+}
+
 int32_t capture_compare(const capture_call *got,
                         const capture_call *want,
                         capture_difference out[CAPTURE_OUTPUTS_MAX]) {
@@ -111,9 +123,9 @@ int32_t capture_compare(const capture_call *got,
         bits_compare(&got->outputs[i], &want->outputs[i], d);
         const reading a = reading_of(got, i), b = reading_of(want, i);
         if (strcmp(d->name, "lse") == 0 || strcmp(d->name, "max_logits") == 0) {
-            numbers_compare(&a, &b, lse_tolerance, d);
+            numbers_compare(&a, &b, check_attend_lse_tolerance(), d);
         } else if (strcmp(d->name, "out") == 0) {
-            numbers_compare(&a, &b, out_tolerance, d);
+            numbers_compare(&a, &b, out_tolerance(got, want), d);
         } else if (strcmp(d->name, "z") == 0) {
             const check_tolerance z_tolerance = {
                 .abs = largest(&b) * Z_ABS_SHARE, .rel = Z_REL, .cosine = 1e-3};

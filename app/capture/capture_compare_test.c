@@ -5,11 +5,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "app/capture/capture_compare.h"
+#include "app/capture/capture_key_size.h"
+#include "app/check/check_num.h"
 
 enum { T = 2, H = 8, N = T * H * 512 };
 
@@ -134,6 +137,68 @@ static void compare_bytes_without_tolerance_sees_every_bit(void **state) {
     assert_int_equal(d[0].first, 2);
 }
 
+/* Probabilities rounded to bf16 move an output by 2^-9 of the largest element of a key, where the
+ * output itself may be near zero. */
+static void compare_allows_for_probabilities_in_bf16(void **state) {
+    (void)state;
+    mmla_error err = {0};
+    mmla_context *ctx;
+    capture *c;
+    capture_call *got, *want;
+    capture_difference d[CAPTURE_OUTPUTS_MAX];
+    const char path[] = MMLA_SOURCE_DIR "/examples/captures/attend_rows.safetensors";
+    assert_int_equal(mmla_context_create(NULL, &ctx, &err), MMLA_OK);
+    assert_int_equal(capture_load(path, &c, &err), MMLA_OK);
+    assert_int_equal(capture_call_create(c, ctx, NULL, &got, &err), MMLA_OK);
+    assert_int_equal(capture_call_create(c, ctx, NULL, &want, &err), MMLA_OK);
+    assert_int_equal(capture_call_run(got, &err), MMLA_OK);
+    assert_int_equal(capture_call_run(want, &err), MMLA_OK);
+    const double allowed = 0x1p-9 * capture_key_largest(c, ctx);
+    assert_true(allowed > 2 * 1.1e-3);
+    assert_int_equal(got->outputs[0].dtype, SAFETENSORS_BF16);
+    ((uint16_t *)want->memory[0])[5] = 0;
+    ((uint16_t *)got->memory[0])[5] = check_bf16_of_f32((float)(0.9 * allowed));
+    got->implementation = want->implementation = "portable";
+    capture_compare(got, want, d);
+    assert_false(d[0].is_passed);
+    got->implementation = "some_bf16";
+    capture_compare(got, want, d);
+    assert_true(d[0].is_passed);
+    ((uint16_t *)got->memory[0])[5] = check_bf16_of_f32((float)(2.0 * allowed));
+    capture_compare(got, want, d);
+    assert_false(d[0].is_passed);
+    want->implementation = "some_bf16"; /* both of them rounded */
+    capture_compare(got, want, d);
+    assert_true(d[0].is_passed);
+    capture_call_destroy(got);
+    capture_call_destroy(want);
+    capture_destroy(c);
+    mmla_context_destroy(ctx);
+}
+
+static void key_largest_looks_only_at_keys_that_are_named(void **state) {
+    (void)state;
+    static const char *const names[] = {"captures/attend_rows", "captures/attend_paged_v4",
+                                        "mixed_batch", "captures/window_list"};
+    mmla_error err = {0};
+    mmla_context *ctx;
+    assert_int_equal(mmla_context_create(NULL, &ctx, &err), MMLA_OK);
+    for (int i = 0; i < 4; i++) {
+        char path[512];
+        capture *c;
+        snprintf(path, sizeof path, MMLA_SOURCE_DIR "/examples/%s.safetensors", names[i]);
+        assert_int_equal(capture_load(path, &c, &err), MMLA_OK);
+        const double largest = capture_key_largest(c, ctx);
+        if (i < 3) {
+            assert_true(largest > 1.0 && largest < 100.0);
+        } else {
+            assert_true(largest == 0.0);
+        }
+        capture_destroy(c);
+    }
+    mmla_context_destroy(ctx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(compare_equal_outputs_passes_without_a_difference),
@@ -141,6 +206,8 @@ int main(void) {
         cmocka_unit_test(compare_value_in_another_scale_is_the_same_value),
         cmocka_unit_test(compare_special_values_must_be_the_same),
         cmocka_unit_test(compare_lse_beyond_its_tolerance_fails),
+        cmocka_unit_test(compare_allows_for_probabilities_in_bf16),
+        cmocka_unit_test(key_largest_looks_only_at_keys_that_are_named),
         cmocka_unit_test(compare_bytes_without_tolerance_sees_every_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

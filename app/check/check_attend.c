@@ -97,7 +97,8 @@ static void run_case(check_session *s, int64_t idx, const char *op, bool chain) 
         if (reference.failed && !(ran_last && i == n - 1)) {
             check_verdict_fail(&verdicts[i], "reference: %s", reference.why);
         } else if (results[i].bytes != NULL) { /* else the plan failed, which is recorded */
-            c.out_tolerance.add = add + check_attend_probability_error(&c, names[i]);
+            c.out_tolerance.add =
+                add + check_attend_probability_error(names[i], check_attend_largest_key(&c));
             check_attend_compare(&c, 0, &results[i], &want, &verdicts[i]);
             if (ran_plain) {
                 check_attend_compare_plain(&c, &results[i], &plain, &verdicts[i]);

@@ -1,6 +1,8 @@
 /* check_attend_case.c - from a wish to a description, caches and inputs. */
 #include "app/check/check_attend_case.h"
 
+#include "app/check/check_attend_tolerance.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,10 +186,14 @@ draw_caches(check_session *s, check_attend_case *c, const check_attend_wish *w, 
     c->args.compressed_cache = c->compressed.memory.data;
 }
 
-/* How far fp32 sums and bf16 probabilities may take a result from the definition. */
+double check_attend_largest_key(const check_attend_case *c) {
+    return CHECK_KEY_LARGEST * (c->amplified ? CHECK_KEY_AMPLIFIER : 1);
+}
+
+/* What an implementation is allowed beyond them, whoever compares adds. */
 static void set_tolerances(check_attend_case *c) {
-    c->out_tolerance = (check_tolerance){.abs = 1.1e-3, .rel = 1.01 / 8, .cosine = 1e-3};
-    c->lse_tolerance = (check_tolerance){.abs = 1e-5, .rel = 4.01 / 65536};
+    c->out_tolerance = check_attend_out_tolerance("", 0.0);
+    c->lse_tolerance = check_attend_lse_tolerance();
     if (c->amplified) { /* logits are sums of terms hundreds of times their own size */
         c->out_tolerance = (check_tolerance){.abs = 1.0, .rel = 1.0, .cosine = 1e-3};
         c->lse_tolerance = (check_tolerance){.abs = 1e-4, .rel = 8.01 / 65536};

@@ -55,6 +55,9 @@ typedef struct check_attend_wish {
 
 check_attend_case
 check_attend_case_wish(check_session *s, const check_attend_wish *wish, check_rng *rng);
+/* No element of a key of the case exceeds it. */
+double check_attend_largest_key(const check_attend_case *c);
+
 void check_attend_case_destroy(check_attend_case *c);
 
 #endif

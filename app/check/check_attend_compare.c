@@ -76,12 +76,6 @@ double check_attend_largest(const check_attend_case *c, const check_attend_resul
     return largest;
 }
 
-double check_attend_probability_error(const check_attend_case *c, const char *implementation) {
-    const char *end = strstr(implementation, "bf16"); /* their names end so */
-    const double largest = CHECK_KEY_LARGEST * (c->amplified ? CHECK_KEY_AMPLIFIER : 1);
-    return end != NULL && end[4] == '\0' ? 0x1p-9 * largest : 0.0;
-}
-
 static void report_worst(const check_near *near, const char *what, int64_t dims, check_verdict *v) {
     if (!(check_near_used(near) <= 1.0)) {
         check_verdict_fail(v,

@@ -5,6 +5,7 @@
 #include "app/check/check_session.h"
 #include "app/check/check_attend_call.h"
 #include "app/check/check_attend_case.h"
+#include "app/check/check_attend_tolerance.h"
 
 /* got's tokens are first .. of the case, want's are all of it. Fails the verdict where got is
  * outside the tolerance, has a NaN or an infinity out of place, lets one token's NaN reach another,
@@ -39,10 +40,5 @@ void check_attend_compare_plain(const check_attend_case *c,
                                 const check_attend_result *got,
                                 const check_attend_result *want,
                                 check_verdict *verdict);
-
-/* What implementations that round probabilities to bf16 may be off more: each probability by 2^-9
- * of itself, and they average the keys, so 2^-9 of the largest element of a key. 0 for the others.
- */
-double check_attend_probability_error(const check_attend_case *c, const char *implementation);
 
 #endif
