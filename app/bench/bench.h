@@ -1,7 +1,7 @@
 /* bench.h - what is measured, and what came out.
  *
  * Every row is one operation at one shape. Its inputs come from a seed, its caches are larger than
- * the processor's, and the output of the very calls that were timed is compared with the reference
+ * the processor's, and the output of the very calls that were timed, by separate steps too, is compared with the reference
  * before the row is printed.
  */
 #ifndef APP_BENCH_BENCH_H
@@ -14,13 +14,22 @@
 
 #include "app/bench/bench_harness.h"
 #include "app/bench/openblas.h"
+#include "app/check/check_cache.h"
 
 enum {
     BENCH_ROWS_MAX = 256,
-    BENCH_LIST_MAX = 16,   /* values of one option */
-    BENCH_WINDOW = 128,    /* keys of the sliding window */
-    BENCH_COMPRESSED = 512 /* keys picked from the compressed cache */
+    BENCH_LIST_MAX = 16,                  /* values of one option */
+    BENCH_WINDOW = 128,                   /* keys of the sliding window */
+    BENCH_COMPRESSED = 512,               /* keys picked from the compressed cache */
+    BENCH_KEY_LARGEST = CHECK_KEY_LARGEST /* no element of a key exceeds it: the same draws */
 };
+
+/* Whose results to damage before they are verified: the test of the test. */
+typedef enum bench_corrupt {
+    BENCH_CORRUPT_NONE = 0,
+    BENCH_CORRUPT_FUSED = 1,
+    BENCH_CORRUPT_CHAIN = 2
+} bench_corrupt;
 
 /* Values of an option that takes several: 64,16,8. n 0: the default ones. */
 typedef struct bench_list {
@@ -37,6 +46,7 @@ typedef struct bench_formats {
 typedef struct bench_options {
     uint64_t seed;
     bool quick;
+    bench_corrupt corrupt;
     const char *op;             /* NULL: all */
     const char *formats;        /* NULL: the default ones */
     const char *implementation; /* NULL: the one a plan picks */

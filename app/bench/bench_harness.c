@@ -1,20 +1,15 @@
-/* bench_harness.c - warm-up, samples, percentiles. */
+/* bench_harness.c - warm-up and samples. */
 #include "app/bench/bench_harness.h"
 
-#include <stdlib.h>
 #include <time.h>
 
 #include "app/cli/term.h"
+#include "app/report/report_quantiles.h"
 
 enum { SAMPLES_MIN = 5, SAMPLES_MAX = 1024 };
 
 static const double sample_s = 50e-6; /* far above the clock's own cost */
 static const double warm_s = 0.02;
-
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Calls, at least twice, until they have taken warm_s; returns the seconds of one. */
 static double warm_up(bench_call_fn call, void *job, int64_t *i) {
@@ -42,12 +37,9 @@ bench_timing bench_measure(bench_call_fn call, void *job, int64_t n_samples, dou
         }
         samples[n++] = 1e6 * (term_now() - before) / (double)repeats;
     }
-    qsort(samples, (size_t)n, sizeof samples[0], by_value);
-    return (bench_timing){.median_us = samples[n / 2],
-                          .p10_us = samples[n / 10],
-                          .p90_us = samples[n - 1 - n / 10],
-                          .n_samples = n,
-                          .last = i - 1};
+    const report_quantiles q = report_quantiles_of(samples, n);
+    return (bench_timing){
+        .median_us = q.median, .p10_us = q.p10, .p90_us = q.p90, .n_samples = n, .last = i - 1};
 }
 
 void bench_settle(void) {

@@ -1,14 +1,14 @@
 /* bench_report.c - medians beside their floor and the best other way to the same result. */
 #include "app/bench/bench_report.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include <jansson.h>
 
 #include "app/cli/term.h"
+#include "app/report/report_cpu.h"
+#include "app/report/report_json.h"
 
 /* A number with a fixed number of decimals, or "-" when it does not apply. */
 static term_text number(double x, int decimals, const char *unit) {
@@ -76,25 +76,9 @@ int bench_report_problems(const bench_session *s) {
     return n;
 }
 
-/* The processor's name as the system gives it. */
-static void device_name(char *name, size_t bytes) {
-    snprintf(name, bytes, "CPU");
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    char line[256];
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) == 0 && colon != NULL) {
-            snprintf(name, bytes, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
-            break;
-        }
-    }
-    if (f != NULL) {
-        fclose(f);
-    }
-}
-
+/* In a row, a number that does not apply is 0; in the file, null. */
 static json_t *real_or_null(double x) {
-    return x > 0.0 ? json_real(x) : json_null();
+    return x > 0.0 ? report_real(x) : json_null();
 }
 
 static json_t *count_or_null(int64_t n) {
@@ -117,38 +101,37 @@ static json_t *row_to_json(const bench_row *row) {
         real_or_null(timed ? row->bytes * 1e-6 / fused : 0.0), "sgemm_us",
         real_or_null(row->sgemm_us));
     if (!row->verified) {
-        json_object_set_new(o, "problem", json_string(row->problem));
+        if (json_object_set_new(o, "problem", report_text(row->problem)) != 0) {
+            json_decref(o);
+            return NULL;
+        }
     }
     return o;
 }
 
-bool bench_report_save(const bench_session *s,
-                       const char *path,
-                       const char *command,
-                       const char *commit) {
-    char device[160], date[32];
+mmla_status bench_report_save(const bench_session *s,
+                              const char *path,
+                              const char *command,
+                              const char *commit,
+                              mmla_error *err) {
+    char device[REPORT_CPU_BYTES], date[32];
     struct tm utc;
     const time_t now = time(NULL);
-    device_name(device, sizeof device);
+    report_cpu_name(device);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     json_t *rows = json_array();
     for (int i = 0; i < s->n_rows; i++) {
-        json_array_append_new(rows, row_to_json(&s->rows[i]));
+        if (json_array_append_new(rows, row_to_json(&s->rows[i])) != 0) {
+            json_decref(rows); /* a file without a row would not say so */
+            rows = NULL;
+        }
     }
     json_t *root =
-        json_pack("{s:s, s:n, s:n, s:s?, s:s, s:s, s:i, s:{s:n, s:f, s:f, s:o}, s:o}", "device",
-                  device, "driver", "cuda", "commit", commit, "date", date, "command", command,
-                  "threads", mmla_context_get_threads(s->ctx), "ceilings", "bf16_tflops",
-                  "copy_tbps", s->copy_gbps * 1e-3, "read_tbps", s->read_gbps * 1e-3,
+        json_pack("{s:o, s:n, s:n, s:o, s:s, s:o, s:i, s:{s:n, s:f, s:f, s:o}, s:o}", "device",
+                  report_text(device[0] != '\0' ? device : "CPU"), "driver", "cuda", "commit",
+                  commit != NULL ? report_text(commit) : json_null(), "date", date, "command",
+                  report_text(command), "threads", mmla_context_get_threads(s->ctx), "ceilings",
+                  "bf16_tflops", "copy_tbps", s->copy_gbps * 1e-3, "read_tbps", s->read_gbps * 1e-3,
                   "sgemm_tflops", real_or_null(s->sgemm_gflops * 1e-3), "rows", rows);
-    FILE *to = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
-    bool ok = to != NULL && json_dumpf(root, to, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0 &&
-              fputc('\n', to) != EOF;
-    const int error = errno;
-    if (to != NULL && to != stdout) {
-        ok = fclose(to) == 0 && ok;
-    }
-    json_decref(root);
-    errno = error;
-    return ok;
+    return report_save(root, path, JSON_INDENT(2) | JSON_REAL_PRECISION(6), err);
 }

@@ -9,12 +9,14 @@
 
 void bench_report_print(const bench_session *s, FILE *to);
 
-/* Writes the result file; "-" is standard output. `command` is the command line, `commit` may be
- * NULL. False and errno when path cannot be written. docs/performance.md describes the fields. */
-bool bench_report_save(const bench_session *s,
-                       const char *path,
-                       const char *command,
-                       const char *commit);
+/* Writes the result file, whole or not at all; "-" is standard output. `command` is the command
+ * line, `commit` may be NULL. docs/performance.md describes the fields. The message of a failure
+ * says why, without the path. */
+mmla_status bench_report_save(const bench_session *s,
+                              const char *path,
+                              const char *command,
+                              const char *commit,
+                              mmla_error *err);
 
 /* Rows whose output was wrong or that could not be run. */
 int bench_report_problems(const bench_session *s);

@@ -60,7 +60,8 @@ static json_t *saved(const bench_session *s) {
     char path[] = "/tmp/bench_test.XXXXXX";
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
-    assert_true(bench_report_save(s, path, "megamla bench", NULL));
+    mmla_error err = {0};
+    assert_int_equal(bench_report_save(s, path, "megamla bench \xFF", "a\xC3", &err), MMLA_OK);
     json_error_t error;
     json_t *root = json_load_file(path, 0, &error);
     close(fd);
@@ -111,6 +112,30 @@ static void one_row_of_each_operation_is_verified_and_saved(void **state) {
     free(s);
 }
 
+static void a_damaged_output_is_not_verified(void **state) {
+    (void)state;
+    const bench_corrupt corrupts[] = {BENCH_CORRUPT_FUSED, BENCH_CORRUPT_CHAIN};
+    const char *const words[] = {"out", "chain: "};
+    for (int i = 0; i < 2; i++) {
+        const bench_options o = {.seed = 3,
+                                 .quick = true,
+                                 .op = "attend_rows",
+                                 .corrupt = corrupts[i],
+                                 .heads = {.values = {8}, .n = 1},
+                                 .tokens = {.values = {1}, .n = 1},
+                                 .n_samples = 5};
+        bench_session *s = malloc(sizeof *s);
+        assert_int_equal(bench_session_init(s, &o, NULL), MMLA_OK);
+        bench_attend_run(s);
+        assert_int_equal(s->n_rows, 1);
+        assert_false(s->rows[0].verified);
+        assert_non_null(strstr(s->rows[0].problem, words[i]));
+        assert_true(s->rows[0].chain_us == 0.0);
+        bench_session_deinit(s);
+        free(s);
+    }
+}
+
 static void a_wrong_output_has_no_time(void **state) {
     (void)state;
     bench_session *s = calloc(1, sizeof *s);
@@ -135,6 +160,7 @@ int main(void) {
         cmocka_unit_test(a_spent_budget_still_gives_five_samples),
         cmocka_unit_test(lists_name_every_slot_before_any_again),
         cmocka_unit_test(one_row_of_each_operation_is_verified_and_saved),
+        cmocka_unit_test(a_damaged_output_is_not_verified),
         cmocka_unit_test(a_wrong_output_has_no_time),
     };
     return cmocka_run_group_tests_name("bench", tests, NULL, NULL);

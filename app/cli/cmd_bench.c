@@ -1,5 +1,4 @@
 /* cmd_bench.c - megamla bench: the operations against their bounds, on this machine, in one run. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,8 +216,8 @@ int cmd_bench(int argc, char **argv) {
     }
     status = bench_report_problems(&s) > 0 ? CMD_FAILED : CMD_OK;
     if (x.json != NULL &&
-        !bench_report_save(&s, x.json, command != NULL ? command : "", x.commit)) {
-        cmd_message(&spec, "cannot write %s: %s", x.json, strerror(errno));
+        bench_report_save(&s, x.json, command != NULL ? command : "", x.commit, &err) != MMLA_OK) {
+        cmd_message(&spec, "%s: %s", x.json, err.message);
         status = CMD_FAILED;
     }
 done:

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "app/cli/term.h"
+#include "app/report/report_quantiles.h"
 #include "base/check.h"
 
 /* Without a number of repeats: enough samples for a median, but no wait. */
@@ -16,14 +17,9 @@ typedef struct samples {
     double steps[MMLA_CHAIN_STEPS][RUN_SAMPLES_MAX];
 } samples;
 
-static int double_compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static run_times times_of(double *seconds, int n) {
-    qsort(seconds, (size_t)n, sizeof *seconds, double_compare);
-    return (run_times){n, seconds[n / 2], seconds[n / 10], seconds[n - 1 - n / 10]};
+    const report_quantiles q = report_quantiles_of(seconds, n);
+    return (run_times){n, q.median, q.p10, q.p90};
 }
 
 static mmla_status chain_sample(capture_call *chain, samples *s, mmla_error *err) {
