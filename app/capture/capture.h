@@ -20,7 +20,7 @@
 enum { CAPTURE_INPUTS_MAX = 12, CAPTURE_ATTRS_MAX = 12, CAPTURE_OUTPUTS_MAX = 4 };
 
 /* A shape is words: a number; a letter, which takes its value from the first input that has it;
- * or both, "512H" being 512 * H and "1+R" being R + 1. */
+ * or both, "1+R" being R + 1. */
 typedef struct capture_input {
     const char *name; /* NULL ends a table */
     safetensors_dtype dtype;

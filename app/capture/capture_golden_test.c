@@ -41,8 +41,8 @@ static void expected_load(const char *name, const capture_call *call, capture_ca
     }
 }
 
-/* Replays with one implementation (NULL: the best); returns the number of outputs held against
- * their expected values. */
+/* Replays with one implementation (NULL: the best) and holds every output against its expected
+ * values. */
 static void
 replay(const char *name, const capture *c, mmla_context *ctx, const char *implementation) {
     mmla_error err = {0};

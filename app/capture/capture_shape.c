@@ -6,26 +6,20 @@
 
 #include "base/checked.h"
 
-/* One word of a pattern: factor * letter + addend, or the number `factor` alone. */
+/* One word of a pattern: number + letter, or one of the two. */
 typedef struct word {
-    int64_t factor, addend;
-    char letter; /* 0: none */
+    int64_t number; /* 0: none */
+    char letter;    /* 0: none */
 } word;
 
 /* The next word of *pattern, which moves past it. */
 static word word_next(const char **pattern) {
-    word w = {1, 0, 0};
+    word w = {0};
     const char *p = *pattern;
     if (isdigit((unsigned char)*p)) {
         char *end;
-        const int64_t number = strtoll(p, &end, 10);
-        p = end;
-        if (*p == '+') {
-            w.addend = number;
-            p++;
-        } else {
-            w.factor = number;
-        }
+        w.number = strtoll(p, &end, 10);
+        p = *end == '+' ? end + 1 : end;
     }
     if (isalpha((unsigned char)*p)) {
         w.letter = *p++;
@@ -40,12 +34,10 @@ static word word_next(const char **pattern) {
 /* What w stands for, -1 when its letter is not known (or too large to be anything). */
 static int64_t word_value(word w, const int64_t letters[128]) {
     if (w.letter == 0) {
-        return w.factor;
+        return w.number;
     }
     int64_t value = letters[(unsigned char)w.letter];
-    const bool fits = value >= 0 && mmla_mul_i64(value, w.factor, &value) &&
-                      mmla_add_i64(value, w.addend, &value);
-    return fits ? value : -1;
+    return value >= 0 && mmla_add_i64(value, w.number, &value) ? value : -1;
 }
 
 bool capture_shape_match(const char *pattern,
@@ -60,10 +52,10 @@ bool capture_shape_match(const char *pattern,
         }
         const int64_t size = shape[at++];
         if (w.letter != 0 && letters[(unsigned char)w.letter] < 0) {
-            if (size < w.addend || (size - w.addend) % w.factor != 0) {
+            if (size < w.number) {
                 return false;
             }
-            letters[(unsigned char)w.letter] = (size - w.addend) / w.factor;
+            letters[(unsigned char)w.letter] = size - w.number;
         } else if (size != word_value(w, letters)) {
             return false;
         }
