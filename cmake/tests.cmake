@@ -12,6 +12,7 @@ endif()
 
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS src/*_test.c src/*_prop.c tests/*_test.c
      app/*_test.c model/*_test.c)
+mmla_isa_sources(test_sources)
 foreach(source ${test_sources})
   get_filename_component(name ${source} NAME_WE)
   if(source MATCHES "/(app|model)/" AND NOT MMLA_APP)
