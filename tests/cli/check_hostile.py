@@ -27,6 +27,7 @@ CASES = []  # (name, words of the message, make(path))
 
 
 def case(name, words, make):
+    assert words, f"{name}: any message would pass"
     CASES.append((name, words, make))
 
 
@@ -82,26 +83,30 @@ def with_x(data=b"1234", **fields):
 # The file itself.
 whole = (SOURCE / "examples" / "captures" / "kv_gather_v4.safetensors").read_bytes()
 case("zero_length", "0 bytes", raw(b""))
-for n in (1, 7, 8, 9, 100, 1000, len(whole) // 2, len(whole) - 1):
-    case(f"truncated_at_{n}", "", raw(whole[:n]))
+for n in (1, 7):
+    case(f"truncated_at_{n}", f"header: the file has {n} bytes", raw(whole[:n]))
+for n in (8, 9, 100):
+    case(f"truncated_at_{n}", f"but only {n - 8} follow; is the file truncated?", raw(whole[:n]))
+for n, tensor in ((1000, "cache"), (len(whole) // 2, "cache"), (len(whole) - 1, "gather_lens")):
+    case(f"truncated_at_{n}", f"{tensor}: ends at data byte", raw(whole[:n]))
 case("byte_more", "joined", raw(whole + b"x"))
 case("header_longer_than_file", "truncated", raw(struct.pack("<Q", 1000) + b"{}"))
 case("header_over_the_cap", "at most 1048576", raw(struct.pack("<Q", (1 << 20) + 1) + b" " * (1 << 21)))
 case("header_of_2_to_63", "9223372036854775808", raw(struct.pack("<Q", 1 << 63) + b"{}"))
 case("header_of_2_to_64", "18446744073709551615", raw(b"\xff" * 8 + b"{}"))
-case("text_file", "", raw(b"This is a text file, with more than eight bytes in it.\n"))
-case("zeros", "", raw(bytes(4096)))
+case("text_file", "this is no safetensors file", raw(b"This is a text file, with more than eight bytes in it.\n"))
+case("zeros", "'[' or '{' expected", raw(bytes(4096)))
 
 # JSON.
-case("deep_json", "depth", lambda path: write(path, b"[" * 1000000))
-case("deep_objects", "depth", lambda path: write(path, b'{"a":' * 200000))
+case("deep_json", "maximum parsing depth", lambda path: write(path, b"[" * 1000000))
+case("deep_objects", "maximum parsing depth", lambda path: write(path, b'{"a":' * 200000))
 case("many_small_values", "must be a JSON object", lambda path: write(path, b"[" + b"0," * 500000 + b"0]"))
 case("invalid_utf8", "not UTF-8", lambda path: write(path, b'{"\xff\xfe":1}'))
 case("overlong_utf8", "not UTF-8", lambda path: write(path, b'{"\xc0\xaf":1}'))
-case("nul_in_a_name", "", lambda path: write(path, b'{"a\\u0000":1}'))
+case("nul_in_a_name", "NUL byte in object key", lambda path: write(path, b'{"a\\u0000":1}'))
 case("duplicate_names", "duplicate", lambda path: write(path, b'{"x":1,"x":2}'))
 case("no_object", "'[' or '{' expected", lambda path: write(path, b"7"))
-case("garbage_after_json", "", lambda path: write(path, b"{}}"))
+case("garbage_after_json", "end of file expected", lambda path: write(path, b"{}}"))
 case("huge_number", "big integer", lambda path: write(path, b'{"x":{"dtype":"U8","shape":[%d],'
                                                      b'"data_offsets":[0,4]}}' % (1 << 63), b"1234"))
 
@@ -119,9 +124,9 @@ case("shape_disagrees", "take 5", with_x(shape=[5]))
 case("offsets_missing", "no data_offsets", with_x(data_offsets=None))
 case("offsets_of_three", "no data_offsets", with_x(data_offsets=[0, 4, 4]))
 case("offsets_past_the_file", "truncated", with_x(data_offsets=[0, 1 << 40], shape=[1 << 40]))
-case("offsets_at_2_to_63", "", with_x(data_offsets=[0, (1 << 63) - 1], shape=[(1 << 63) - 1]))
-case("offsets_turned_round", "", with_x(data_offsets=[4, 0]))
-case("offsets_negative", "", with_x(data_offsets=[-4, 0]))
+case("offsets_at_2_to_63", "must end within 0 .. 4", with_x(data_offsets=[0, (1 << 63) - 1], shape=[(1 << 63) - 1]))
+case("offsets_turned_round", "begins at data byte 4", with_x(data_offsets=[4, 0]))
+case("offsets_negative", "begins at data byte -4", with_x(data_offsets=[-4, 0]))
 case("offsets_leave_a_gap", "no gap", with_x(b"12345678", data_offsets=[4, 8]))
 case("offsets_overlap", "overlap", lambda path: write(
     path, {**header_of(), "x": U8, "y": {**U8, "data_offsets": [2, 6]}}, b"123456"))
@@ -151,7 +156,7 @@ case("choice_unknown", "must be standard or fused", changed("attend_rows", set_a
 case("format_unknown", "v4, v41_fp8 or v41_fp4", changed("kv_gather_v4", set_attr("cache.format", "v5")))
 case("format_of_an_absent_cache", "compressed_cache", changed(
     "attend_paged_v4", lambda m, p: (p.pop("compressed_cache"), p.pop("compressed_list"))))
-case("page_tokens_too_many", "page_tokens", changed("window_list", set_attr("page_tokens", "65537")))
+case("page_tokens_too_many", "page_tokens: ", changed("window_list", set_attr("page_tokens", "65537")))
 case("implementation_unknown", '"quantum"', changed("attend_rows", set_attr("impl", "quantum")))
 
 # Inputs.
@@ -180,12 +185,12 @@ for name in ("window_cache", "compressed_cache"):
         "attend_paged_v4", set_tensor(name, "U8", [1000, 0], b"")))
 
 # Values the operation refuses.
-case("query_start_falls", "query_start", changed("window_list", set_tensor("query_start", "I32", [4], i32(0, 3, 1, 5))))
-case("query_start_huge", "", changed("window_list", lambda m, p: (
+case("query_start_falls", "query_start: ", changed("window_list", set_tensor("query_start", "I32", [4], i32(0, 3, 1, 5))))
+case("query_start_huge", "an output of [2147483647, 160]", changed("window_list", lambda m, p: (
     p.pop("valid"), p.__setitem__("query_start", ("I32", [4], i32(0, 1, 3, 2**31 - 1))))))
-case("slot_past_the_cache", "slot", changed("kv_insert_v4", set_tensor(
+case("slot_past_the_cache", "slots: of row 3 is 4611686018427387904", changed("kv_insert_v4", set_tensor(
     "slots", "I64", [5], struct.pack("<5q", 6, 0, -1, 2**62, 3))))
-case("position_past_the_table", "position", changed("attend_rows", set_tensor("positions", "I32", [2], i32(8, 24))))
+case("position_past_the_table", "positions: ", changed("attend_rows", set_tensor("positions", "I32", [2], i32(8, 24))))
 case("rows_ask_for_terabytes", "more than 64 MiB", changed("kv_gather_v4", set_attr("rows", str(2**31 - 1))))
 case("width_asks_for_gigabytes", "more than 64 MiB", changed("window_list", set_attr("width", str(2**31 - 1))))
 case("page_stride_too_small", "page_stride_bytes", changed("kv_gather_v4", set_tensor("cache", "U8", [4, 16], bytes(64))))
