@@ -101,10 +101,7 @@ static json_t *row_to_json(const bench_row *row) {
         real_or_null(timed ? row->bytes * 1e-6 / fused : 0.0), "sgemm_us",
         real_or_null(row->sgemm_us));
     if (!row->verified) {
-        if (json_object_set_new(o, "problem", report_text(row->problem)) != 0) {
-            json_decref(o);
-            return NULL;
-        }
+        report_set(&o, "problem", report_text(row->problem));
     }
     return o;
 }
@@ -121,10 +118,7 @@ mmla_status bench_report_save(const bench_session *s,
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     json_t *rows = json_array();
     for (int i = 0; i < s->n_rows; i++) {
-        if (json_array_append_new(rows, row_to_json(&s->rows[i])) != 0) {
-            json_decref(rows); /* a file without a row would not say so */
-            rows = NULL;
-        }
+        report_append(&rows, row_to_json(&s->rows[i]));
     }
     json_t *root =
         json_pack("{s:o, s:n, s:n, s:o, s:s, s:o, s:i, s:{s:n, s:f, s:f, s:o}, s:o}", "device",

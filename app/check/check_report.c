@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "app/cli/term.h"
+#include "app/report/report_json.h"
 
 /* "31 %", or what stands for it when results must be identical. */
 static term_text used_text(const check_row *row, double used) {
@@ -73,40 +74,30 @@ void check_report_print(const check_session *s, FILE *to) {
             term_count(failed).text, (unsigned long long)s->options.seed);
 }
 
-/* JSON has no infinity: what is beyond every tolerance is null. */
-static json_t *real_or_null(double x) {
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
+/* What is beyond every tolerance is null. */
 static json_t *row_to_json(const check_row *row) {
     json_t *o =
         json_pack("{s:s, s:s, s:I, s:I, s:I, s:b}", "op", row->op, "impl", row->implementation,
                   "cases", (json_int_t)row->n_cases, "refused", (json_int_t)row->n_refused,
                   "failed", (json_int_t)row->n_failed, "by_bytes", row->by_bytes);
-    json_object_set_new(o, "tolerance_used", real_or_null(row->out_used));
-    json_object_set_new(o, "cosine_distance", real_or_null(row->cosine));
-    json_object_set_new(o, "lse_tolerance_used", real_or_null(row->lse_used));
+    report_set(&o, "tolerance_used", report_real(row->out_used));
+    report_set(&o, "cosine_distance", report_real(row->cosine));
+    report_set(&o, "lse_tolerance_used", report_real(row->lse_used));
     if (row->n_failed > 0) {
-        json_object_set_new(o, "first_failure",
-                            json_pack("{s:I, s:s, s:s}", "case", (json_int_t)row->failed_case,
-                                      "shape", row->failed_shape, "why", row->failed_why));
+        report_set(&o, "first_failure",
+                   json_pack("{s:I, s:s, s:s}", "case", (json_int_t)row->failed_case, "shape",
+                             row->failed_shape, "why", row->failed_why));
     }
     return o;
 }
 
-bool check_report_save(const check_session *s, const char *path) {
+mmla_status check_report_save(const check_session *s, const char *path, mmla_error *err) {
     json_t *rows = json_array();
     for (int i = 0; i < s->n_rows; i++) {
-        json_array_append_new(rows, row_to_json(&s->rows[i]));
+        report_append(&rows, row_to_json(&s->rows[i]));
     }
     json_t *root = json_pack("{s:s, s:I, s:b, s:i, s:o}", "version", mmla_version_string(), "seed",
                              (json_int_t)s->options.seed, "quick", s->options.quick, "threads",
                              mmla_context_get_threads(s->many), "rows", rows);
-    FILE *to = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
-    bool ok = to != NULL && json_dumpf(root, to, JSON_INDENT(2)) == 0 && fputc('\n', to) != EOF;
-    if (to != NULL && to != stdout) {
-        ok = fclose(to) == 0 && ok;
-    }
-    json_decref(root);
-    return ok;
+    return report_save(root, path, JSON_INDENT(2), err);
 }

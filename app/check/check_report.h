@@ -11,7 +11,8 @@
  * replays it. */
 void check_report_print(const check_session *s, FILE *to);
 
-/* The same as JSON; "-" is standard output. False and errno when path cannot be written. */
-bool check_report_save(const check_session *s, const char *path);
+/* The same as JSON, whole or not at all; "-" is standard output. The message of a failure says why,
+ * without the path. */
+mmla_status check_report_save(const check_session *s, const char *path, mmla_error *err);
 
 #endif

@@ -1,5 +1,4 @@
 /* cmd_check.c - megamla check: a doctor for a new install, and the test that runs everything. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,8 +133,8 @@ int cmd_check(int argc, char **argv) {
                mmla_context_get_threads(s.many));
     }
     status = check_session_failures(&s) > 0 ? CMD_FAILED : CMD_OK;
-    if (json != NULL && !check_report_save(&s, json)) {
-        cmd_message(&spec, "cannot write %s: %s", json, strerror(errno));
+    if (json != NULL && check_report_save(&s, json, &err) != MMLA_OK) {
+        cmd_message(&spec, "%s: %s", json, err.message);
         status = CMD_FAILED;
     }
 done:

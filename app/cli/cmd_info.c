@@ -7,6 +7,8 @@
 #include <megamla/version.h>
 
 #include "app/cli/cmd.h"
+#include "app/report/report_cpu.h"
+#include "app/report/report_json.h"
 #include "base/check.h"
 
 enum { OPT_JSON };
@@ -26,25 +28,6 @@ static const cmd_spec spec = {
     .epilogue = "exit status: 0 success; 1 the output could not be written; 2 bad usage",
 };
 
-enum { MODEL_BYTES = 128 };
-
-/* The processor's own name, from where Linux keeps it; "" elsewhere. */
-static void model_read(char out[MODEL_BYTES]) {
-    char line[512];
-    out[0] = '\0';
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    if (file == NULL) {
-        return;
-    }
-    while (out[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
-        const char *colon = strchr(line, ':');
-        if (colon != NULL && strncmp(line, "model name", 10) == 0) {
-            snprintf(out, MODEL_BYTES, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
-        }
-    }
-    fclose(file);
-}
-
 /* Why there is no CUDA device 0; "" when there is one. The text lies in *err. */
 static const char *cuda_missing(mmla_error *err) {
     mmla_context *ctx = NULL;
@@ -62,9 +45,9 @@ static const char *cuda_missing(mmla_error *err) {
 }
 
 static void text_print(const mmla_context *ctx) {
-    char model[MODEL_BYTES];
+    char model[REPORT_CPU_BYTES];
     mmla_error err;
-    model_read(model);
+    report_cpu_name(model);
     const char *missing = cuda_missing(&err);
     printf("megamla %s\n\ndevices\n  %-10s %d thread%s%s%s\n", mmla_version_string(), "cpu",
            (int)mmla_context_get_threads(ctx), mmla_context_get_threads(ctx) == 1 ? "" : "s",
@@ -85,25 +68,26 @@ static void text_print(const mmla_context *ctx) {
 }
 
 static json_t *info_json(const mmla_context *ctx) {
-    char model[MODEL_BYTES];
+    char model[REPORT_CPU_BYTES];
     mmla_error err;
-    model_read(model);
+    report_cpu_name(model);
     const char *missing = cuda_missing(&err);
     json_t *list = json_array();
     for (int32_t i = 0; i < mmla_implementation_count(ctx); i++) {
         mmla_implementation impl;
         mmla_error ignored;
         if (mmla_implementation_get(ctx, i, &impl, &ignored) == MMLA_OK) {
-            json_array_append_new(
-                list, json_pack("{s:s, s:s, s:s, s:b, s:s}", "op", impl.op, "name", impl.name,
-                                "device", impl.device == MMLA_DEVICE_CPU ? "cpu" : "cuda",
-                                "available", (int)impl.available, "reason", impl.reason));
+            report_append(&list,
+                          json_pack("{s:s, s:s, s:s, s:b, s:s}", "op", impl.op, "name", impl.name,
+                                    "device", impl.device == MMLA_DEVICE_CPU ? "cpu" : "cuda",
+                                    "available", (int)impl.available, "reason", impl.reason));
         }
     }
-    return json_pack("{s:s, s:[{s:s, s:b, s:i, s:s}, {s:s, s:b, s:s}], s:o}", "version",
+    return json_pack("{s:s, s:[{s:s, s:b, s:i, s:o}, {s:s, s:b, s:s}], s:o}", "version",
                      mmla_version_string(), "devices", "device", "cpu", "available", 1, "threads",
-                     (int)mmla_context_get_threads(ctx), "model", model, "device", "cuda:0",
-                     "available", missing[0] == '\0', "reason", missing, "implementations", list);
+                     (int)mmla_context_get_threads(ctx), "model", report_text(model), "device",
+                     "cuda:0", "available", missing[0] == '\0', "reason", missing,
+                     "implementations", list);
 }
 
 int cmd_info(int argc, char **argv) {

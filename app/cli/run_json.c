@@ -14,10 +14,10 @@ static json_t *chain_json(const run_measurement *m) {
     json_t *chain = times_json(&m->chain);
     json_t *steps = json_object();
     for (int i = 0; i < MMLA_CHAIN_STEPS; i++) {
-        json_object_set_new(steps, names[i], report_real(1e6 * m->chain_steps[i].median));
+        report_set(&steps, names[i], report_real(1e6 * m->chain_steps[i].median));
     }
-    json_object_set_new(chain, "steps_us", steps);
-    json_object_set_new(chain, "times_fused", report_real(m->chain.median / m->fused.median));
+    report_set(&chain, "steps_us", steps);
+    report_set(&chain, "times_fused", report_real(m->chain.median / m->fused.median));
     return chain;
 }
 
@@ -42,9 +42,9 @@ static json_t *difference_json(const capture_difference *d) {
     json_t *json = json_pack("{s:s, s:b, s:I, s:I}", "name", d->name, "passed", d->is_passed,
                              "elements", (json_int_t)d->n, "different", (json_int_t)d->n_different);
     if (d->is_near) {
-        json_object_set_new(json, "max_abs", report_real(d->max_abs));
-        json_object_set_new(json, "tolerance_used", report_real(check_near_used(&d->near)));
-        json_object_set_new(json, "cosine_distance", report_real(check_near_cosine(&d->near)));
+        report_set(&json, "max_abs", report_real(d->max_abs));
+        report_set(&json, "tolerance_used", report_real(check_near_used(&d->near)));
+        report_set(&json, "cosine_distance", report_real(check_near_cosine(&d->near)));
     }
     return json;
 }
@@ -52,7 +52,7 @@ static json_t *difference_json(const capture_difference *d) {
 static json_t *comparison_json(const run_report *r) {
     json_t *outputs = json_array();
     for (int32_t i = 0; i < r->n_differences; i++) {
-        json_array_append_new(outputs, difference_json(&r->differences[i]));
+        report_append(&outputs, difference_json(&r->differences[i]));
     }
     return json_pack("{s:s, s:b, s:o, s:o}", "with", r->compared_to, "passed",
                      run_report_is_passed(r), "elapsed_us", report_real(1e6 * r->compared_seconds),
@@ -65,18 +65,18 @@ json_t *run_report_json(const run_report *r) {
                   r->capture->op->name, "implementation", r->call->implementation, "device",
                   r->device, "threads", (int)r->n_threads, "elapsed", times_json(&r->times.fused));
     if (r->times.chain.n > 0) {
-        json_object_set_new(json, "chain", chain_json(&r->times));
+        report_set(&json, "chain", chain_json(&r->times));
     } else if (r->chain_missing[0] != '\0') {
-        json_object_set_new(json, "chain_not_timed", json_string(r->chain_missing));
+        report_set(&json, "chain_not_timed", json_string(r->chain_missing));
     }
     if (capture_is_attend(r->capture)) {
-        json_object_set_new(json, "attend", attend_json(r));
+        report_set(&json, "attend", attend_json(r));
     }
     if (r->compared_to != NULL) {
-        json_object_set_new(json, "comparison", comparison_json(r));
+        report_set(&json, "comparison", comparison_json(r));
     }
     if (r->output != NULL) {
-        json_object_set_new(json, "output", report_text(r->output));
+        report_set(&json, "output", report_text(r->output));
     }
     return json;
 }

@@ -59,6 +59,20 @@ json_t *report_real(double x) {
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+void report_set(json_t **object, const char *key, json_t *value) {
+    if (json_object_set_new(*object, key, value) != 0) {
+        json_decref(*object);
+        *object = NULL;
+    }
+}
+
+void report_append(json_t **array, json_t *value) {
+    if (json_array_append_new(*array, value) != 0) {
+        json_decref(*array);
+        *array = NULL;
+    }
+}
+
 mmla_status report_save(json_t *document, const char *path, size_t flags, mmla_error *err) {
     char *text = document != NULL ? json_dumps(document, flags) : NULL;
     json_decref(document);

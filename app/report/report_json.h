@@ -13,6 +13,11 @@ json_t *report_text(const char *text);
 /* A number; JSON has no infinities and no NaN, they become null. */
 json_t *report_real(double x);
 
+/* object[key] = value, or the next element of array; takes value. When that fails, or value is NULL
+ * because making it failed, the whole is freed and becomes NULL: no document lacks a part. */
+void report_set(json_t **object, const char *key, json_t *value);
+void report_append(json_t **array, json_t *value);
+
 /* Writes a document and frees it: "-" is standard output, a file appears whole or not at all. A
  * NULL document is one there was no memory for. The message says what is wrong, without the path.
  */

@@ -66,6 +66,25 @@ static void real_that_json_does_not_have_is_null(void **state) {
     json_decref(zero);
 }
 
+static void whole_without_a_part_is_none(void **state) {
+    (void)state;
+    json_t *object = json_object(), *array = json_array();
+    report_set(&object, "a", json_true());
+    report_append(&array, json_true());
+    assert_int_equal(json_object_size(object), 1);
+    assert_int_equal(json_array_size(array), 1);
+    for (int i = 0; i < 2; i++) { /* the second time there is none already */
+        report_set(&object, "b", json_string("\xFF"));
+        report_append(&array, NULL);
+        assert_null(object);
+        assert_null(array);
+    }
+    report_set(&object, "c", json_integer(1));
+    report_append(&array, json_integer(1));
+    assert_null(object);
+    assert_null(array);
+}
+
 static int entries_count(const char *folder) {
     DIR *dir = opendir(folder);
     int n = 0;
@@ -146,6 +165,7 @@ int main(void) {
         cmocka_unit_test(text_replaces_what_is_not_utf8),
         cmocka_unit_test(text_of_every_two_bytes_is_a_value),
         cmocka_unit_test(real_that_json_does_not_have_is_null),
+        cmocka_unit_test(whole_without_a_part_is_none),
         cmocka_unit_test(save_that_fails_keeps_the_file_there_was),
         cmocka_unit_test(save_says_why_not),
         cmocka_unit_test(quantiles_are_samples_in_order),
