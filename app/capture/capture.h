@@ -58,7 +58,8 @@ typedef struct capture_op {
     const char *name;
     const capture_input *inputs;
     const capture_attr *attrs;
-    bool has_implementations; /* the library has more than one, chosen by name */
+    const char *library_op; /* the name of mmla_implementation_get */
+    bool takes_name;        /* its plans choose among implementations by name; else it has one */
     /* Plans the operation and allocates its outputs. */
     mmla_status (*create)(capture_call *call, const char *implementation, mmla_error *err);
     mmla_status (*run)(capture_call *call, mmla_error *err);
@@ -93,7 +94,7 @@ struct capture_call {
     const capture *capture;
     mmla_context *ctx; /* the caller's, must outlive the call */
     const capture_op *op;
-    const char *implementation; /* that runs, "" for operations that have only one */
+    const char *implementation; /* that runs */
     void *state;                /* the operation's own, freed after op->destroy */
     void *workspace;
     int32_t n_outputs;
@@ -120,6 +121,9 @@ mmla_status capture_chain_step_run(capture_call *call, mmla_chain_step step, mml
 mmla_status capture_call_run(capture_call *call, mmla_error *err);
 void capture_call_finish(capture_call *call);
 void capture_call_destroy(capture_call *call); /* NULL is allowed */
+
+/* The name of the operation's implementation when the library has no other; else NULL. */
+const char *capture_only_implementation(const capture *c, const mmla_context *ctx);
 
 bool capture_is_attend(const capture *c);
 

@@ -5,6 +5,7 @@
 #include "app/capture/capture.h"
 #include "app/capture/capture_op.h"
 #include "app/capture/capture_shape.h"
+#include "app/capture/capture_words.h"
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/error.h"
@@ -40,8 +41,8 @@ mmla_status capture_cache_check(const capture *c, int input, mmla_error *err) {
     }
     /* The library takes a stride of 0 for its default one, and would look for whole pages. */
     int64_t bytes = 0;
-    if ((t->shape[0] > 0 && t->shape[1] == 0) ||
-        !mmla_mul_i64(t->shape[0], t->shape[1], &bytes) || bytes != t->n_bytes) {
+    if ((t->shape[0] > 0 && t->shape[1] == 0) || !mmla_mul_i64(t->shape[0], t->shape[1], &bytes) ||
+        bytes != t->n_bytes) {
         char text[CAPTURE_SHAPE_BYTES];
         capture_shape_format(t->rank, t->shape, text);
         return mmla_error_set(err, MMLA_E_SHAPE, c->op->inputs[input].name,
@@ -58,9 +59,9 @@ int64_t capture_pages_max(int64_t page_tokens) {
 /* Memory nobody has touched: what is not used of it is not resident. */
 static void *memory_alloc(size_t bytes) {
     const size_t most = SIZE_MAX - MEMORY_ALIGNMENT;
-    return bytes > most ? NULL
-                        : aligned_alloc(MEMORY_ALIGNMENT,
-                                        (bytes / MEMORY_ALIGNMENT + 1) * MEMORY_ALIGNMENT);
+    return bytes > most
+               ? NULL
+               : aligned_alloc(MEMORY_ALIGNMENT, (bytes / MEMORY_ALIGNMENT + 1) * MEMORY_ALIGNMENT);
 }
 
 void *capture_memory_create(size_t bytes) {
@@ -125,6 +126,26 @@ mmla_status capture_workspace_create(capture_call *call, size_t bytes, mmla_erro
     return call->workspace != NULL ? MMLA_OK : out_of_memory(err, bytes);
 }
 
+/* The name of an operation's implementation when it is the only one the library lists. */
+static const char *only_implementation(const capture_op *op, const mmla_context *ctx) {
+    const char *name = NULL;
+    mmla_implementation impl;
+    for (int32_t i = 0; i < mmla_implementation_count(ctx); i++) {
+        if (mmla_implementation_get(ctx, i, &impl, NULL) == MMLA_OK &&
+            strcmp(impl.op, op->library_op) == 0) {
+            if (name != NULL) {
+                return NULL;
+            }
+            name = impl.name;
+        }
+    }
+    return name;
+}
+
+const char *capture_only_implementation(const capture *c, const mmla_context *ctx) {
+    return only_implementation(c->op, ctx);
+}
+
 static mmla_status create(const capture *c,
                           const capture_op *op,
                           mmla_context *ctx,
@@ -136,14 +157,18 @@ static mmla_status create(const capture *c,
     if (call == NULL) {
         return out_of_memory(err, sizeof *call);
     }
-    *call = (capture_call){.capture = c, .ctx = ctx, .op = op, .implementation = ""};
+    const char *only = only_implementation(op, ctx);
+    *call = (capture_call){
+        .capture = c, .ctx = ctx, .op = op, .implementation = only != NULL ? only : ""};
     mmla_status status = MMLA_OK;
-    if (implementation != NULL && !op->has_implementations) {
-        status = mmla_error_set(err, MMLA_E_NO_IMPLEMENTATION, "implementation",
-                                "is \"%.40s\", but %s has only one, which has no name",
-                                implementation, op->name);
+    if (implementation != NULL && !op->takes_name && only != NULL &&
+        strcmp(implementation, only) != 0) {
+        status =
+            mmla_error_set(err, MMLA_E_NO_IMPLEMENTATION, "implementation",
+                           "is \"%.40s\", but %s has only one, %s", implementation, op->name, only);
     } else {
         status = op->create(call, implementation, err);
+        capture_words_apply(c->op, err, status);
     }
     if (status != MMLA_OK) {
         capture_call_destroy(call);
@@ -167,7 +192,9 @@ capture_chain_create(const capture *c, mmla_context *ctx, capture_call **out, mm
 }
 
 mmla_status capture_call_run(capture_call *call, mmla_error *err) {
-    return call->op->run(call, err);
+    const mmla_status status = call->op->run(call, err);
+    capture_words_apply(call->capture->op, err, status);
+    return status;
 }
 
 void capture_call_finish(capture_call *call) {

@@ -277,16 +277,16 @@ static void attend_destroy(capture_call *call) {
 }
 
 const capture_op capture_op_attend_paged = {
-    "attend_paged", paged_inputs, paged_attrs,   true,
+    "attend_paged", paged_inputs, paged_attrs,   "attend",       true,
     attend_create,  attend_run,   attend_finish, attend_destroy,
 };
 
 const capture_op capture_op_attend_rows = {
-    "attend_rows", rows_inputs, rows_attrs,    true,
+    "attend_rows", rows_inputs, rows_attrs,    "attend",       true,
     attend_create, attend_run,  attend_finish, attend_destroy,
 };
 
 /* Not an operation of a file: what capture_chain_create runs on the other two. */
 const capture_op capture_op_chain = {
-    "chain", NULL, NULL, false, attend_create, chain_run, attend_finish, attend_destroy,
+    "chain", NULL, NULL, "chain", false, attend_create, chain_run, attend_finish, attend_destroy,
 };

@@ -88,7 +88,8 @@ static void insert_destroy(capture_call *call) {
 }
 
 const capture_op capture_op_kv_insert = {
-    "kv_insert", insert_inputs, insert_attrs, true, insert_create, insert_run, NULL, insert_destroy,
+    "kv_insert",   insert_inputs, insert_attrs, "kv_insert",    true,
+    insert_create, insert_run,    NULL,         insert_destroy,
 };
 
 /* kv_gather */
@@ -155,5 +156,6 @@ static void gather_destroy(capture_call *call) {
 }
 
 const capture_op capture_op_kv_gather = {
-    "kv_gather", gather_inputs, gather_attrs, true, gather_create, gather_run, NULL, gather_destroy,
+    "kv_gather",   gather_inputs, gather_attrs, "kv_gather",    true,
+    gather_create, gather_run,    NULL,         gather_destroy,
 };

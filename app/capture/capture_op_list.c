@@ -94,7 +94,8 @@ static mmla_status window_create(capture_call *call, const char *implementation,
 }
 
 const capture_op capture_op_window_list = {
-    "window_list", window_inputs, window_attrs, false, window_create, list_run, NULL, list_destroy,
+    "window_list", window_inputs, window_attrs, "lists",      false,
+    window_create, list_run,      NULL,         list_destroy,
 };
 
 /* compressed_list */
@@ -144,6 +145,7 @@ const capture_op capture_op_compressed_list = {
     "compressed_list",
     compressed_inputs,
     compressed_attrs,
+    "lists",
     false,
     compressed_create,
     list_run,
@@ -230,7 +232,7 @@ combined_create(capture_call *call, const char *implementation, mmla_error *err)
 }
 
 const capture_op capture_op_combined_list = {
-    "combined_list", combined_inputs, combined_attrs, false,
+    "combined_list", combined_inputs, combined_attrs, "lists",      false,
     combined_create, list_run,        NULL,           list_destroy,
 };
 
@@ -279,6 +281,6 @@ static mmla_status slots_create(capture_call *call, const char *implementation, 
 }
 
 const capture_op capture_op_compressed_slots = {
-    "compressed_slots", slots_inputs, slots_attrs, false,
+    "compressed_slots", slots_inputs, slots_attrs, "lists",      false,
     slots_create,       list_run,     NULL,        list_destroy,
 };

@@ -61,5 +61,5 @@ static void project_destroy(capture_call *call) {
 }
 
 const capture_op capture_op_project = {
-    "project", inputs, attrs, true, project_create, project_run, NULL, project_destroy,
+    "project", inputs, attrs, "project", true, project_create, project_run, NULL, project_destroy,
 };

@@ -93,9 +93,11 @@ static void weights_destroy(capture_call *call) {
 }
 
 const capture_op capture_op_permute_wq_b = {
-    "permute_wq_b", wq_b_inputs, wq_b_attrs, false, wq_b_create, weights_run, NULL, weights_destroy,
+    "permute_wq_b", wq_b_inputs, wq_b_attrs, "weights",       false,
+    wq_b_create,    weights_run, NULL,       weights_destroy,
 };
 
 const capture_op capture_op_permute_wo_a = {
-    "permute_wo_a", wo_a_inputs, wo_a_attrs, false, wo_a_create, weights_run, NULL, weights_destroy,
+    "permute_wo_a", wo_a_inputs, wo_a_attrs, "weights",       false,
+    wo_a_create,    weights_run, NULL,       weights_destroy,
 };

@@ -165,7 +165,7 @@ case("tensor_unknown", "lenz: unknown tensor", changed("window_list", set_tensor
 case("tensor_of_other_dtype", "must be I32", changed("window_list", set_tensor("seq_lens", "F32", [3], bytes(12))))
 case("tensor_of_other_rank", "must be [3]", changed("kv_gather_v4", set_tensor("seq_lens", "I32", [3, 1], bytes(12))))
 case("tensor_of_other_size", "must be [3]", changed("kv_gather_v4", set_tensor("seq_lens", "I32", [4], bytes(16))))
-case("heads_not_of_eight", "multiple of 8", changed("attend_rows", lambda m, p: (
+case("heads_not_of_eight", "q: number of heads (its second dimension) is 4, must be a multiple of 8", changed("attend_rows", lambda m, p: (
     p.__setitem__("q", ("BF16", [2, 4, 512], bytes(8192))), p.pop("sink"))))
 case("list_without_cache", "compressed_cache: tensor is missing", changed(
     "attend_paged_v4", lambda m, p: (p.pop("compressed_cache"), m.pop("compressed_cache.format"),
@@ -193,7 +193,13 @@ case("slot_past_the_cache", "slots: of row 3 is 4611686018427387904", changed("k
 case("position_past_the_table", "positions: ", changed("attend_rows", set_tensor("positions", "I32", [2], i32(8, 24))))
 case("rows_ask_for_terabytes", "more than 64 MiB", changed("kv_gather_v4", set_attr("rows", str(2**31 - 1))))
 case("width_asks_for_gigabytes", "more than 64 MiB", changed("window_list", set_attr("width", str(2**31 - 1))))
-case("page_stride_too_small", "page_stride_bytes", changed("kv_gather_v4", set_tensor("cache", "U8", [4, 16], bytes(64))))
+case("page_stride_too_small", "cache: page stride (its second dimension, bytes) is 16", changed("kv_gather_v4", set_tensor("cache", "U8", [4, 16], bytes(64))))
+case("window_stride_too_small", ": window_cache: page stride (its second dimension, bytes) is 16", changed(
+    "attend_paged_v4", set_tensor("window_cache", "U8", [1, 16], bytes(16))))
+case("window_page_too_large", ": window_cache.page_tokens: is 65537", changed(
+    "attend_paged_v4", set_attr("window_cache.page_tokens", "65537")))
+case("window_rows_past_a_request", ": N: is 2147483647, must be 0 .. ", changed(
+    "combined_list", set_attr("N", str(2**31 - 1))))
 
 
 def limits():
