@@ -43,6 +43,8 @@ typedef struct bench_formats {
     mmla_kv_format window, compressed;
 } bench_formats;
 
+struct bench_session;
+
 typedef struct bench_options {
     uint64_t seed;
     bool quick;
@@ -55,6 +57,9 @@ typedef struct bench_options {
     int64_t n_samples;
     void (*progress)(void *user, const char *what, int64_t done, int64_t total); /* may be NULL */
     void *progress_user;
+    /* After each row, which is the session's last. May be NULL. */
+    void (*finished)(void *user, const struct bench_session *s);
+    void *finished_user;
 } bench_options;
 
 /* One line of the table. A number that does not apply is 0. */
@@ -64,7 +69,7 @@ typedef struct bench_row {
     int64_t heads, tokens, window, compressed;
     bench_timing fused;
     double chain_us; /* the same by separate steps */
-    double sgemm_us; /* the same products in fp32 by OpenBLAS */
+    double sgemm_us; /* the same products in fp32 by OpenBLAS; 0 when its times spread widely */
     double floor_us; /* see docs/performance.md */
     double flop;     /* of one call */
     double bytes;    /* of one call: records or rows read, or rows written */
@@ -91,7 +96,16 @@ void bench_attend_run(bench_session *s);
 void bench_project_run(bench_session *s);
 void bench_kv_run(bench_session *s);
 
-/* True when the options select an operation, a number of heads, formats. */
+/* An operation of this benchmark: the library's operation it runs, and its record formats. */
+typedef struct bench_op {
+    const char *name, *library_op;
+    const char *formats[4]; /* NULL ends them; none: it has no records */
+} bench_op;
+
+extern const bench_op bench_ops[]; /* a NULL name ends them */
+
+/* True when the options select an operation (which has the implementation they ask for), formats.
+ */
 bool bench_wants_op(const bench_session *s, const char *op);
 bool bench_wants_formats(const bench_session *s, const char *formats);
 
@@ -101,13 +115,22 @@ bench_list bench_list_or(const bench_list *given, const int64_t *values, int n);
 /* A row with the description's part filled in; NULL when the table is full. */
 bench_row *bench_row_add(bench_session *s, const char *op, const char *formats);
 
+/* Says that a row is complete. */
+void bench_row_finish(bench_session *s);
+
+/* Whether samples spread so far that something else was running: p90 over twice p10. */
+bool bench_is_wide(const bench_timing *t);
+
+/* The median, 0 when the samples are no baseline because they are wide. */
+double bench_baseline_us(bench_timing t);
+
 /* Microseconds below which a call cannot be: its flop at the rate of OpenBLAS (when there is one),
  * its bytes at the read ceiling. */
 double bench_floor_us(const bench_session *s, const bench_row *row);
 
-/* Microseconds OpenBLAS takes for the two products of one token; 0 without OpenBLAS. Measured anew
- * beside every row: on a shared machine a figure of a minute ago is no baseline. */
-double bench_sgemm_attend_us(const bench_session *s, int64_t n_heads);
+/* OpenBLAS on the two products of one token; all zero without OpenBLAS. Measured anew beside every
+ * row: on a shared machine a figure of a minute ago is no baseline. */
+bench_timing bench_sgemm_attend(const bench_session *s, int64_t n_heads);
 
 /* Bytes that caches must exceed so that no call finds what the one before it left. */
 int64_t bench_cold_bytes(const bench_session *s);

@@ -302,8 +302,9 @@ static void run_shape(bench_session *s, const pool *p, int64_t heads, int64_t to
                        : KEYS * MMLA_LATENT_DIM * 2);
     shape x = shape_create(s, p, heads, tokens);
     measure(s, &x, row);
-    row->sgemm_us = (double)tokens * bench_sgemm_attend_us(s, heads);
+    row->sgemm_us = (double)tokens * bench_baseline_us(bench_sgemm_attend(s, heads));
     row->floor_us = bench_floor_us(s, row);
+    bench_row_finish(s);
     shape_destroy(&x);
 }
 

@@ -206,6 +206,7 @@ void bench_kv_run(bench_session *s) {
             for (int k = 0; k < rows.n && bench_wants_formats(s, formats[i].name); k++) {
                 job j = job_create(s, &formats[i], rows.values[k]);
                 measure(s, &j, &formats[i], insert);
+                bench_row_finish(s);
                 job_destroy(&j);
             }
         }

@@ -136,13 +136,13 @@ static void run_shape(bench_session *s, int64_t groups, int64_t tokens) {
         x.workspace = check_buffer_create((int64_t)mmla_project_workspace_bytes(x.plan), 64, 0x5A);
         row->fused = bench_measure(call, &x, s->options.n_samples, budget_s);
         verify(&x, row->fused.last, row);
-        row->sgemm_us =
-            openblas_measure_project(&s->blas, tokens, groups, RANK, s->options.n_samples, budget_s)
-                .median_us;
+        row->sgemm_us = bench_baseline_us(openblas_measure_project(&s->blas, tokens, groups, RANK,
+                                                                   s->options.n_samples, budget_s));
         row->floor_us = bench_floor_us(s, row);
     } else {
         snprintf(row->problem, sizeof row->problem, "%.159s", err.message);
     }
+    bench_row_finish(s);
     shape_destroy(&x);
 }
 

@@ -28,7 +28,7 @@ static term_text count(int64_t n) {
     return t;
 }
 
-static void print_row(const bench_row *row, FILE *to) {
+void bench_report_row_print(const bench_row *row, FILE *to) {
     const double fused = row->fused.median_us;
     fprintf(to, "%-13s %-8s %5s %6s", row->op, row->formats != NULL ? row->formats : "-",
             count(row->heads).text, count(row->tokens).text);
@@ -44,7 +44,7 @@ static void print_row(const bench_row *row, FILE *to) {
             number(row->bytes * 1e-3 / fused, 2, "").text, row->implementation);
 }
 
-void bench_report_print(const bench_session *s, FILE *to) {
+void bench_report_head_print(const bench_session *s, FILE *to) {
     fprintf(to, "ceilings: read %.1f GB/s, copy %.1f GB/s (reads and writes)", s->read_gbps,
             s->copy_gbps);
     if (s->blas.library == NULL) {
@@ -55,16 +55,18 @@ void bench_report_print(const bench_session *s, FILE *to) {
     fprintf(to, "\n\n%-13s %-8s %5s %6s %9s %9s %9s %9s %6s %8s %6s %7s  %s\n", "operation",
             "formats", "heads", "tokens", "us", "p10", "p90", "chain us", "ratio", "GFLOP/s",
             "BLAS", "GB/s", "implementation");
+}
+
+void bench_report_end_print(const bench_session *s, FILE *to) {
     int n_wide = 0;
     for (int i = 0; i < s->n_rows; i++) {
-        print_row(&s->rows[i], to);
-        n_wide += s->rows[i].fused.p90_us > 2.0 * s->rows[i].fused.p10_us;
+        n_wide += bench_is_wide(&s->rows[i].fused);
     }
     if (4 * n_wide > s->n_rows) {
         fprintf(to,
-                "\n%d of %d rows spread by more than a factor of 2 from p10 to p90: something else "
+                "\n%d of %d row%s by more than a factor of 2 from p10 to p90: something else "
                 "is running\nhere, and medians are not to be compared\n",
-                n_wide, s->n_rows);
+                n_wide, s->n_rows, s->n_rows == 1 ? " spreads" : "s spread");
     }
 }
 

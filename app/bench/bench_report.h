@@ -7,7 +7,10 @@
 
 #include "app/bench/bench.h"
 
-void bench_report_print(const bench_session *s, FILE *to);
+/* The table: its head with the ceilings, a row, and what is to be said about all of them. */
+void bench_report_head_print(const bench_session *s, FILE *to);
+void bench_report_row_print(const bench_row *row, FILE *to);
+void bench_report_end_print(const bench_session *s, FILE *to);
 
 /* Writes the result file, whole or not at all; "-" is standard output. `command` is the command
  * line, `commit` may be NULL. docs/performance.md describes the fields. The message of a failure

@@ -73,7 +73,7 @@ mmla_status bench_session_init(bench_session *s, const bench_options *options, m
     if (status == MMLA_OK) {
         s->blas = openblas_open(mmla_context_get_threads(s->ctx));
         measure_ceilings(s);
-        const double us = bench_sgemm_attend_us(s, 64);
+        const double us = bench_sgemm_attend(s, 64).median_us;
         const double flop = 64.0 * (BENCH_WINDOW + BENCH_COMPRESSED) * 4.0 * MMLA_LATENT_DIM;
         s->sgemm_gflops = us > 0.0 ? flop * 1e-3 / us : 0.0;
     }
@@ -86,8 +86,33 @@ void bench_session_deinit(bench_session *s) {
     s->ctx = NULL;
 }
 
+const bench_op bench_ops[] = {
+    {"attend_paged", "attend", {"528+288", "528+528", "584+584"}},
+    {"attend_rows", "attend", {"bf16"}},
+    {"project", "project", {NULL}},
+    {"kv_insert", "kv_insert", {"584", "528", "288"}},
+    {"kv_gather", "kv_gather", {"584", "528", "288"}},
+    {0},
+};
+
+static bool has_implementation(const bench_session *s, const char *library_op, const char *name) {
+    mmla_implementation impl;
+    for (int32_t i = 0; mmla_implementation_get(s->ctx, i, &impl, NULL) == MMLA_OK; i++) {
+        if (strcmp(impl.op, library_op) == 0 && strcmp(impl.name, name) == 0) {
+            return impl.available != 0;
+        }
+    }
+    return false;
+}
+
 bool bench_wants_op(const bench_session *s, const char *op) {
-    return s->options.op == NULL || strcmp(s->options.op, op) == 0;
+    const bench_op *it = bench_ops;
+    while (strcmp(it->name, op) != 0) {
+        it++;
+    }
+    return (s->options.op == NULL || strcmp(s->options.op, op) == 0) &&
+           (s->options.implementation == NULL ||
+            has_implementation(s, it->library_op, s->options.implementation));
 }
 
 bool bench_wants_formats(const bench_session *s, const char *formats) {
@@ -115,13 +140,26 @@ bench_row *bench_row_add(bench_session *s, const char *op, const char *formats) 
     return row;
 }
 
+void bench_row_finish(bench_session *s) {
+    if (s->options.finished != NULL) {
+        s->options.finished(s->options.finished_user, s);
+    }
+}
+
 double bench_floor_us(const bench_session *s, const bench_row *row) {
     const double memory = row->bytes * 1e-3 / s->read_gbps;
     return row->sgemm_us > memory ? row->sgemm_us : memory;
 }
 
-double bench_sgemm_attend_us(const bench_session *s, int64_t n_heads) {
+bench_timing bench_sgemm_attend(const bench_session *s, int64_t n_heads) {
     return openblas_measure_attend(&s->blas, n_heads, BENCH_WINDOW + BENCH_COMPRESSED,
-                                   s->options.n_samples, s->options.quick ? 0.05 : 0.15)
-        .median_us;
+                                   s->options.n_samples, s->options.quick ? 0.05 : 0.15);
+}
+
+bool bench_is_wide(const bench_timing *t) {
+    return t->p90_us > 2.0 * t->p10_us;
+}
+
+double bench_baseline_us(bench_timing t) {
+    return bench_is_wide(&t) ? 0.0 : t.median_us;
 }

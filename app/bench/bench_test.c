@@ -37,6 +37,16 @@ static void a_spent_budget_still_gives_five_samples(void **state) {
     assert_int_equal(bench_measure(nap, &calls, 1000, 0.0).n_samples, 5);
 }
 
+static void samples_that_spread_widely_are_no_baseline(void **state) {
+    (void)state;
+    const bench_timing steady = {.median_us = 15.0, .p10_us = 10.0, .p90_us = 20.0};
+    const bench_timing wide = {.median_us = 15.0, .p10_us = 10.0, .p90_us = 20.5};
+    const bench_timing none = {0};
+    assert_true(bench_baseline_us(steady) == 15.0);
+    assert_true(bench_baseline_us(wide) == 0.0);
+    assert_true(bench_baseline_us(none) == 0.0);
+}
+
 static void lists_name_every_slot_before_any_again(void **state) {
     (void)state;
     enum { SLOTS = 64 * 37 };
@@ -158,6 +168,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(percentiles_are_ordered_and_bound_by_the_call),
         cmocka_unit_test(a_spent_budget_still_gives_five_samples),
+        cmocka_unit_test(samples_that_spread_widely_are_no_baseline),
         cmocka_unit_test(lists_name_every_slot_before_any_again),
         cmocka_unit_test(one_row_of_each_operation_is_verified_and_saved),
         cmocka_unit_test(a_damaged_output_is_not_verified),

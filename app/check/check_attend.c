@@ -122,5 +122,5 @@ static void run_chain(check_session *s, int64_t idx) {
     run_case(s, idx, "chain", true);
 }
 
-const check_suite check_suite_attend = {"attend", 70, 500, run_attend};
-const check_suite check_suite_chain = {"chain", 28, 150, run_chain};
+const check_suite check_suite_attend = {"attend", "attend", 70, 500, run_attend};
+const check_suite check_suite_chain = {"chain", "chain", 28, 150, run_chain};

@@ -190,4 +190,4 @@ static void run_case(check_session *s, int64_t idx) {
     gather_case_destroy(&c);
 }
 
-const check_suite check_suite_kv_gather = {"kv_gather", 100, 1500, run_case};
+const check_suite check_suite_kv_gather = {"kv_gather", "kv_gather", 100, 1500, run_case};

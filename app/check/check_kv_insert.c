@@ -260,4 +260,4 @@ static void run_case(check_session *s, int64_t idx) {
     insert_case_destroy(&c);
 }
 
-const check_suite check_suite_kv_insert = {"kv_insert", 100, 1500, run_case};
+const check_suite check_suite_kv_insert = {"kv_insert", "kv_insert", 100, 1500, run_case};

@@ -233,4 +233,4 @@ static void run_case(check_session *s, int64_t idx) {
     project_case_destroy(&c);
 }
 
-const check_suite check_suite_project = {"project", 40, 200, run_case};
+const check_suite check_suite_project = {"project", "project", 40, 200, run_case};

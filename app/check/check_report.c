@@ -36,42 +36,45 @@ static bool has_lse(const check_row *row) {
 
 static void print_failure(const check_session *s, const check_row *row, FILE *to) {
     const check_options *o = &s->options;
-    const bool is_listed = strcmp(row->implementation, "library") != 0;
-    fprintf(to, "\n%s, %s: %lld of %lld cases failed, first case %lld\n  %s\n  %s\n", row->op,
+    fprintf(to, "\n%s, %s: %lld of %lld case%s failed, first case %lld\n  %s\n  %s\n", row->op,
             row->implementation, (long long)row->n_failed, (long long)row->n_cases,
-            (long long)row->failed_case, row->failed_shape, row->failed_why);
-    fprintf(to, "  replay: megamla check --op %s%s%s --seed %llu --case %lld%s", row->op,
-            is_listed ? " --impl " : "", is_listed ? row->implementation : "",
-            (unsigned long long)o->seed, (long long)row->failed_case, o->quick ? " --quick" : "");
+            row->n_cases == 1 ? "" : "s", (long long)row->failed_case, row->failed_shape,
+            row->failed_why);
+    fprintf(to, "  replay: megamla check --op %s --impl %s --seed %llu --case %lld%s", row->op,
+            row->implementation, (unsigned long long)o->seed, (long long)row->failed_case,
+            o->quick ? " --quick" : "");
     if (o->n_threads > 0) {
         fprintf(to, " --threads %d", o->n_threads);
     }
     fprintf(to, "\n");
 }
 
-void check_report_print(const check_session *s, FILE *to) {
-    int64_t n_cases = 0;
+void check_report_head_print(FILE *to) {
     fprintf(to, "%-14s %-15s %7s %8s  %10s %10s %10s  %s\n", "operation", "implementation", "cases",
             "refused", "tolerance", "cosine", "lse", "result");
+}
+
+void check_report_row_print(const check_row *row, FILE *to) {
+    fprintf(to, "%-14s %-15s %7s %8s  %10s %10s %10s  %s\n", row->op, row->implementation,
+            term_count(row->n_cases).text, term_count(row->n_refused).text,
+            row->n_cases > 0 ? used_text(row, row->out_used).text : "-", cosine_text(row).text,
+            row->n_cases > 0 && has_lse(row) ? used_text(row, row->lse_used).text : "-",
+            row->n_failed > 0  ? "FAIL"
+            : row->n_cases > 0 ? "PASS"
+                               : "refused");
+}
+
+void check_report_end_print(const check_session *s, FILE *to) {
+    int64_t n_cases = 0;
     for (int i = 0; i < s->n_rows; i++) {
-        const check_row *row = &s->rows[i];
-        n_cases += row->n_cases;
-        fprintf(to, "%-14s %-15s %7s %8s  %10s %10s %10s  %s\n", row->op, row->implementation,
-                term_count(row->n_cases).text, term_count(row->n_refused).text,
-                row->n_cases > 0 ? used_text(row, row->out_used).text : "-", cosine_text(row).text,
-                row->n_cases > 0 && has_lse(row) ? used_text(row, row->lse_used).text : "-",
-                row->n_failed > 0  ? "FAIL"
-                : row->n_cases > 0 ? "PASS"
-                                   : "refused");
-    }
-    for (int i = 0; i < s->n_rows; i++) {
+        n_cases += s->rows[i].n_cases;
         if (s->rows[i].n_failed > 0) {
             print_failure(s, &s->rows[i], to);
         }
     }
     const int64_t failed = check_session_failures(s);
-    fprintf(to, "\n%s cases, %s failed; seed %llu\n", term_count(n_cases).text,
-            term_count(failed).text, (unsigned long long)s->options.seed);
+    fprintf(to, "\n%s case%s, %s failed; seed %llu\n", term_count(n_cases).text,
+            n_cases == 1 ? "" : "s", term_count(failed).text, (unsigned long long)s->options.seed);
 }
 
 /* What is beyond every tolerance is null. */

@@ -7,9 +7,12 @@
 
 #include "app/check/check_session.h"
 
-/* One line an operation and implementation, then the first failure of each with the command that
- * replays it. */
-void check_report_print(const check_session *s, FILE *to);
+/* The table, line by line as suites finish: one an operation and implementation. */
+void check_report_head_print(FILE *to);
+void check_report_row_print(const check_row *row, FILE *to);
+
+/* The first failure of each row with the command that replays it, and the sum. */
+void check_report_end_print(const check_session *s, FILE *to);
 
 /* The same as JSON, whole or not at all; "-" is standard output. The message of a failure says why,
  * without the path. */

@@ -8,10 +8,12 @@
 
 #include "app/check/check_rng.h"
 
-static const check_suite *const suites[] = {
-    &check_suite_kv_insert, &check_suite_kv_gather, &check_suite_list,
-    &check_suite_weights,   &check_suite_attend,    &check_suite_attend_large,
-    &check_suite_merge,     &check_suite_chain,     &check_suite_project,
+const check_suite *const check_suites[] = {
+    &check_suite_kv_insert, &check_suite_kv_gather,
+    &check_suite_list,      &check_suite_weights,
+    &check_suite_attend,    &check_suite_attend_large,
+    &check_suite_merge,     &check_suite_chain,
+    &check_suite_project,   NULL,
 };
 
 mmla_status check_session_init(check_session *s, const check_options *options, mmla_error *err) {
@@ -40,9 +42,12 @@ void check_session_deinit(check_session *s) {
 int64_t check_session_run(check_session *s) {
     const check_options *o = &s->options;
     int64_t n_run = 0;
-    for (size_t i = 0; i < sizeof suites / sizeof suites[0]; i++) {
-        const check_suite *suite = suites[i];
-        if (o->op != NULL && strcmp(o->op, suite->name) != 0) {
+    for (int i = 0; check_suites[i] != NULL; i++) {
+        const check_suite *suite = check_suites[i];
+        const char *names[CHECK_IMPLEMENTATIONS_MAX];
+        const int first_row = s->n_rows;
+        if ((o->op != NULL && strcmp(o->op, suite->name) != 0) ||
+            check_session_implementations(s, suite->op, names) == 0) {
             continue;
         }
         const int64_t n = o->quick ? suite->n_quick : suite->n_full;
@@ -54,6 +59,9 @@ int64_t check_session_run(check_session *s) {
             }
             suite->run(s, idx);
             n_run++;
+        }
+        if (o->finished != NULL && s->n_rows > first_row) {
+            o->finished(o->finished_user, s, first_row);
         }
     }
     return n_run;
@@ -67,7 +75,7 @@ int check_session_implementations(const check_session *s,
     int n = 0;
     for (int32_t i = 0; i < mmla_implementation_count(s->many); i++) {
         mmla_implementation impl;
-        if (mmla_implementation_get(s->many, i, &impl, NULL) != MMLA_OK ||
+        if (mmla_implementation_get(s->many, i, &impl, NULL) != MMLA_OK || op == NULL ||
             strcmp(impl.op, op) != 0) {
             continue;
         }
@@ -84,15 +92,10 @@ int check_session_implementations(const check_session *s,
     if (reference != NULL) {
         names[n++] = reference;
     }
-    if (!listed && check_session_wants_library(s)) {
-        names[n++] = "library";
+    if (!listed && (wanted == NULL || strcmp(wanted, "portable") == 0)) {
+        names[n++] = "portable";
     }
     return n;
-}
-
-bool check_session_wants_library(const check_session *s) {
-    const char *wanted = s->options.implementation;
-    return wanted == NULL || strcmp(wanted, "library") == 0;
 }
 
 static check_row *row_of(check_session *s, const char *op, const char *implementation) {

@@ -19,6 +19,8 @@ enum {
     CHECK_TEXT_BYTES = 320
 };
 
+struct check_session;
+
 typedef struct check_options {
     uint64_t seed;
     bool quick;                 /* fewer and smaller cases */
@@ -30,6 +32,9 @@ typedef struct check_options {
     bool corrupt; /* damage every result before it is compared: the test of this test */
     void (*progress)(void *user, const char *op, int64_t done, int64_t total); /* may be NULL */
     void *progress_user;
+    /* After each suite that added rows: they begin at first_row. May be NULL. */
+    void (*finished)(void *user, const struct check_session *s, int first_row);
+    void *finished_user;
 } check_options;
 
 /* What one implementation did with one case. */
@@ -69,6 +74,7 @@ typedef struct check_session {
 /* One operation: `run` draws case idx and records a verdict for each implementation. */
 typedef struct check_suite {
     const char *name;
+    const char *op; /* the library's operation whose implementations run; NULL: it lists none */
     int64_t n_quick, n_full;
     void (*run)(check_session *s, int64_t idx);
 } check_suite;
@@ -87,18 +93,17 @@ extern const check_suite check_suite_weights;
 mmla_status check_session_init(check_session *s, const check_options *options, mmla_error *err);
 void check_session_deinit(check_session *s);
 
+/* Every suite in the order in which they run; NULL ends them. */
+extern const check_suite *const check_suites[];
+
 /* Runs what the options select. Returns the number of cases run, 0 when nothing matched. */
 int64_t check_session_run(check_session *s);
 
-/* Implementations of op this context can use and the options select, the reference last. An
- * operation that has none listed has one, called "library". Returns their number. */
+/* Implementations of op this context can use and the options select, the reference last. What lists
+ * none has one, in portable C. Returns their number. */
 int check_session_implementations(const check_session *s,
                                   const char *op,
                                   const char *names[CHECK_IMPLEMENTATIONS_MAX]);
-
-/* Whether to run an operation whose plans take no implementation by name: it is called "library".
- */
-bool check_session_wants_library(const check_session *s);
 
 /* Adds a verdict; `shape` describes the case to a person. */
 void check_session_record(check_session *s,

@@ -1,7 +1,6 @@
-/* cmd.c - option tables, help, and the values of options. */
+/* cmd.c - option tables, help and messages. */
 #include "app/cli/cmd.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,14 +9,14 @@
 
 #include <jansson.h>
 
-#include "base/checked.h"
-
 enum {
     LONG_ONLY = 256,  /* getopt's value of option i is LONG_ONLY + i, above every letter */
     HELP_COLUMN = 26, /* where the text of an option starts */
     MESSAGE_BYTES = 1024,
     NAME_BYTES_MAX = 48 /* of words compared by cmd_nearest */
 };
+
+static const char JSON_HINT[] = "; it prints to standard output, which can be redirected: > FILE";
 
 void cmd_message(const cmd_spec *spec, const char *format, ...) {
     char text[MESSAGE_BYTES];
@@ -72,6 +71,19 @@ cmd_parser cmd_parser_init(const cmd_spec *spec, int argc, char **argv) {
     return (cmd_parser){.spec = spec, .argc = argc, .argv = argv};
 }
 
+/* How many of the names begin with `start`, and which: "--context, --compressed-format". */
+static int begun_list(const char *start, const char *const *names, char *out, size_t bytes) {
+    int n = 0;
+    size_t at = 0;
+    out[0] = '\0';
+    for (; *names != NULL; names++) {
+        if (strncmp(start, *names, strlen(start)) == 0 && at < bytes) {
+            at += (size_t)snprintf(out + at, bytes - at, "%s--%s", n++ > 0 ? ", " : "", *names);
+        }
+    }
+    return n;
+}
+
 /* The message for an option getopt did not accept; `word` is how the user wrote it. */
 static void complain(const cmd_spec *spec, int code, const char *word) {
     const char *names[CMD_OPTIONS_MAX + 2] = {"help"};
@@ -83,7 +95,9 @@ static void complain(const cmd_spec *spec, int code, const char *word) {
         return;
     }
     if (optopt >= LONG_ONLY) {
-        cmd_message(spec, "option '--%s' takes no value", spec->options[optopt - LONG_ONLY].name);
+        const char *name = spec->options[optopt - LONG_ONLY].name;
+        cmd_message(spec, "option '--%s' takes no value%s", name,
+                    strcmp(name, "json") == 0 ? JSON_HINT : "");
         return;
     }
     if (optopt != 0 && strncmp(word, "--", 2) != 0) {
@@ -93,6 +107,11 @@ static void complain(const cmd_spec *spec, int code, const char *word) {
     }
     char name[NAME_BYTES_MAX] = {0};
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    char candidates[MESSAGE_BYTES / 2];
+    if (begun_list(name, names, candidates, sizeof candidates) > 1) {
+        cmd_message(spec, "option '--%s' is ambiguous: %s", name, candidates);
+        return;
+    }
     const char *near = cmd_nearest(name, names);
     if (near != NULL) {
         cmd_message(spec, "unknown option '--%s', did you mean '--%s'?", name, near);
@@ -134,7 +153,11 @@ int cmd_parser_next(cmd_parser *parser) {
         return CMD_OPTION_ERROR;
     }
     if (code >= LONG_ONLY) {
-        return code - LONG_ONLY;
+        const int i = code - LONG_ONLY;
+        if (options[i].value == NULL && strcmp(options[i].name, "json") == 0) {
+            parser->after_json = optind < parser->argc ? parser->argv[optind] : NULL;
+        }
+        return i;
     }
     for (int i = 0; options[i].name != NULL; i++) {
         if (options[i].letter == code) {
@@ -150,83 +173,20 @@ bool cmd_parser_has_operands(const cmd_parser *parser, int min, int max) {
         cmd_message(parser->spec, "needs an operand: megamla %s %s", verb, parser->spec->synopsis);
         return false;
     }
+    /* getopt moves operands to the end; the word after --json is the one meant as its file. */
+    for (int i = 0; i < parser->n_operands && parser->n_operands > max; i++) {
+        if (parser->operands[i] == parser->after_json) {
+            cmd_message(parser->spec, "--json does not take '%s'%s", parser->operands[i],
+                        JSON_HINT);
+            return false;
+        }
+    }
     if (parser->n_operands > max) {
         cmd_message(parser->spec, "does not take '%s': megamla %s %s", parser->operands[max], verb,
                     parser->spec->synopsis);
         return false;
     }
     return true;
-}
-
-bool cmd_parse_count(const cmd_spec *spec,
-                     const char *option,
-                     const char *text,
-                     int64_t low,
-                     int64_t high,
-                     int64_t *out) {
-    char *end = NULL;
-    errno = 0;
-    const long long value = strtoll(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value < low ||
-        value > high) {
-        cmd_message(spec, "--%s is '%s', must be a whole number %lld .. %lld", option, text,
-                    (long long)low, (long long)high);
-        return false;
-    }
-    *out = value;
-    return true;
-}
-
-bool cmd_parse_bytes(const cmd_spec *spec, const char *option, const char *text, int64_t *out) {
-    static const struct {
-        const char *name;
-        int64_t bytes;
-    } units[] = {
-        {"B", 1},
-        {"KiB", INT64_C(1) << 10},
-        {"MiB", INT64_C(1) << 20},
-        {"GiB", INT64_C(1) << 30},
-        {"TiB", INT64_C(1) << 40},
-        {"kB", 1000},
-        {"MB", 1000 * 1000},
-        {"GB", INT64_C(1000000000)},
-        {"TB", INT64_C(1000000000000)},
-    };
-    char *end = NULL;
-    errno = 0;
-    const long long value = strtoll(text, &end, 10);
-    if (text[0] >= '0' && text[0] <= '9' && errno == 0) {
-        for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-            if (strcmp(end, units[i].name) == 0 && mmla_mul_i64(value, units[i].bytes, out)) {
-                return true;
-            }
-        }
-    }
-    cmd_message(spec, "--%s is '%s', must be a whole number and a unit, such as 80GiB or 64GB",
-                option, text);
-    return false;
-}
-
-bool cmd_parse_device(const cmd_spec *spec, const char *text, mmla_device *out) {
-    if (strcmp(text, "cpu") == 0) {
-        *out = MMLA_CPU;
-        return true;
-    }
-    if (strcmp(text, "cuda") == 0) {
-        *out = MMLA_CUDA(0);
-        return true;
-    }
-    if (strncmp(text, "cuda:", 5) == 0) {
-        char *end = NULL;
-        errno = 0;
-        const long index = strtol(text + 5, &end, 10);
-        if (text[5] >= '0' && text[5] <= '9' && *end == '\0' && errno == 0 && index <= INT16_MAX) {
-            *out = MMLA_CUDA((int32_t)index);
-            return true;
-        }
-    }
-    cmd_message(spec, "--device is '%s', must be cpu, cuda or cuda:N", text);
-    return false;
 }
 
 mmla_context *cmd_context_create(const cmd_spec *spec, mmla_device device, int64_t n_threads) {

@@ -64,8 +64,9 @@ typedef struct cmd_parser {
     const cmd_spec *spec;
     int argc;
     char **argv;
-    const char *value; /* of the option just returned */
-    char **operands;   /* after CMD_OPTION_END */
+    const char *value;      /* of the option just returned */
+    const char *after_json; /* the word after a --json that takes none: meant as its file */
+    char **operands;        /* after CMD_OPTION_END */
     int n_operands;
 } cmd_parser;
 
@@ -89,7 +90,33 @@ bool cmd_parse_count(const cmd_spec *spec,
                      int64_t high,
                      int64_t *out);
 bool cmd_parse_bytes(const cmd_spec *spec, const char *option, const char *text, int64_t *out);
+
+/* 1 .. high, where 64k is 64 * 1024 and 1m is 1024 * 1024. */
+bool cmd_parse_tokens(
+    const cmd_spec *spec, const char *option, const char *text, int64_t high, int64_t *out);
+
+/* True when text is one of the names (NULL ends them); the message lists them. */
+bool cmd_parse_name(const cmd_spec *spec,
+                    const char *option,
+                    const char *text,
+                    const char *const *names);
+
+/* A file to write, or "-". An option in its place was most likely meant as the next option. */
+bool cmd_parse_file(const cmd_spec *spec, const char *option, const char *text);
+
+/* The name of an implementation that one of the library's operations `ops` (NULL ends them) has and
+ * this device can use. */
+bool cmd_parse_implementation(const cmd_spec *spec,
+                              const char *option,
+                              const char *text,
+                              mmla_device device,
+                              const char *const *ops);
+
+/* A device that this machine has. */
 bool cmd_parse_device(const cmd_spec *spec, const char *text, mmla_device *out);
+
+/* Why there is no such device, "" when there is. The text lies in *err. */
+const char *cmd_device_missing(mmla_device device, mmla_error *err);
 
 /* A context on `device` with n_threads threads (0: all), or a message and NULL. */
 mmla_context *cmd_context_create(const cmd_spec *spec, mmla_device device, int64_t n_threads);

@@ -48,7 +48,9 @@ static const cmd_spec spec = {
         "larger than the processor's and walked through; the output of the timed calls is "
         "compared\n"
         "with the reference before a row is printed. chain is the same result by separate steps,\n"
-        "BLAS the share of the rate that OpenBLAS reaches in fp32 on the same products.",
+        "BLAS the share of the rate that OpenBLAS reaches in fp32 on the same products (- when "
+        "its\n"
+        "own times spread too far).",
     .options = options,
     .epilogue = "exit status: 0 every row was measured; 1 an output was wrong or a shape was\n"
                 "refused; 2 bad usage\n\n"
@@ -62,6 +64,23 @@ static void show_progress(void *user, const char *what, int64_t done, int64_t to
     term_progress_set(user, done, total, what);
 }
 
+/* A multiple of `unit`, unit .. high. */
+static bool
+parse_multiple(const char *option, const char *text, int64_t high, int64_t unit, int64_t *out) {
+    if (unit == 1) {
+        return cmd_parse_count(&spec, option, text, 1, high, out);
+    }
+    char *end = NULL;
+    *out = strtoll(text, &end, 10); /* what does not fit becomes larger than high */
+    if (text[0] >= '0' && text[0] <= '9' && *end == '\0' && *out >= unit && *out <= high &&
+        *out % unit == 0) {
+        return true;
+    }
+    cmd_message(&spec, "--%s is '%s', must be a multiple of %lld, %lld .. %lld", option, text,
+                (long long)unit, (long long)unit, (long long)high);
+    return false;
+}
+
 /* "64,16" into a list of whole numbers low .. high, multiples of `unit`. */
 static bool
 parse_list(const char *option, char *text, int64_t high, int64_t unit, bench_list *out) {
@@ -72,12 +91,7 @@ parse_list(const char *option, char *text, int64_t high, int64_t unit, bench_lis
             cmd_message(&spec, "--%s has more than %d values", option, BENCH_LIST_MAX);
             return false;
         }
-        if (!cmd_parse_count(&spec, option, item, unit, high, &n)) {
-            return false;
-        }
-        if (n % unit != 0) {
-            cmd_message(&spec, "--%s is '%s', must be a multiple of %lld", option, item,
-                        (long long)unit);
+        if (!parse_multiple(option, item, high, unit, &n)) {
             return false;
         }
         out->values[out->n++] = n;
@@ -88,18 +102,56 @@ parse_list(const char *option, char *text, int64_t high, int64_t unit, bench_lis
     return out->n > 0;
 }
 
-/* True when text is one of the names, else a message. */
-static bool is_one_of(const char *option, const char *text, const char *const *names) {
-    for (const char *const *name = names; *name != NULL; name++) {
-        if (strcmp(text, *name) == 0) {
-            return true;
+/* Holds the names against each other before anything is measured. */
+static bool selection_check(const bench_options *o) {
+    enum { OPS_MAX = 8, FORMATS_MAX = 16 };
+    const char *names[OPS_MAX + 1] = {0}, *ops[OPS_MAX + 1] = {0};
+    const char *formats[FORMATS_MAX + 1] = {0};
+    int n_ops = 0, n_formats = 0;
+    for (int i = 0; bench_ops[i].name != NULL; i++) {
+        const bench_op *op = &bench_ops[i];
+        names[i] = op->name;
+        if (o->op != NULL && strcmp(o->op, op->name) != 0) {
+            continue;
+        }
+        ops[n_ops++] = op->library_op;
+        for (int k = 0; op->formats[k] != NULL; k++) {
+            int j = 0;
+            while (j < n_formats && strcmp(formats[j], op->formats[k]) != 0) {
+                j++;
+            }
+            n_formats += j == n_formats;
+            formats[j] = op->formats[k];
         }
     }
-    const char *near = cmd_nearest(text, names);
-    cmd_message(&spec, "--%s is '%s', which is not known%s%s%s", option, text,
-                near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                near != NULL ? "'?" : "");
-    return false;
+    if (n_ops == 0) {
+        return cmd_parse_name(&spec, "op", o->op, names);
+    }
+    if (o->formats != NULL && n_formats == 0) {
+        cmd_message(&spec, "--formats is '%s', but %s has no records", o->formats, o->op);
+        return false;
+    }
+    return (o->formats == NULL || cmd_parse_name(&spec, "formats", o->formats, formats)) &&
+           (o->implementation == NULL ||
+            cmd_parse_implementation(&spec, "impl", o->implementation, MMLA_CPU, ops));
+}
+
+/* What the table needs while it grows. */
+typedef struct table {
+    term_progress *progress;
+    bool has_head;
+} table;
+
+/* Prints a row at once, so that a log shows how far a long run has come. */
+static void show_row(void *user, const bench_session *s) {
+    table *t = user;
+    term_progress_deinit(t->progress);
+    if (!t->has_head) {
+        bench_report_head_print(s, stdout);
+        t->has_head = true;
+    }
+    bench_report_row_print(&s->rows[s->n_rows - 1], stdout);
+    fflush(stdout);
 }
 
 typedef struct settings {
@@ -110,24 +162,20 @@ typedef struct settings {
 
 /* One option into the settings; false when its value is wrong. */
 static bool take(int option, char *value, settings *x) {
-    static const char *const ops[] = {"attend_paged", "attend_rows", "project",
-                                      "kv_insert",    "kv_gather",   NULL};
-    static const char *const formats[] = {"528+288", "528+528", "584+584", "bf16",
-                                          "584",     "528",     "288",     NULL};
     bench_options *o = &x->bench;
     int64_t n = 0;
     bool ok = true;
     switch (option) {
     case OPT_OP:
         o->op = value;
-        return is_one_of("op", value, ops);
+        return true;
     case OPT_HEADS:
         return parse_list("heads", value, MMLA_HEADS_MAX, MMLA_HEADS_PER_GROUP, &o->heads);
     case OPT_TOKENS:
         return parse_list("tokens", value, 1 << 20, 1, &o->tokens);
     case OPT_FORMATS:
         o->formats = value;
-        return is_one_of("formats", value, formats);
+        return true;
     case OPT_IMPL:
         o->implementation = value;
         return true;
@@ -146,7 +194,7 @@ static bool take(int option, char *value, settings *x) {
         return ok;
     case OPT_JSON:
         x->json = value;
-        return true;
+        return cmd_parse_file(&spec, "json", value);
     default:
         x->commit = value;
         return true;
@@ -166,7 +214,7 @@ static int read_options(int argc, char **argv, settings *x) {
             return CMD_USAGE;
         }
     }
-    return cmd_parser_has_operands(&p, 0, 0) ? CMD_OK : CMD_USAGE;
+    return cmd_parser_has_operands(&p, 0, 0) && selection_check(&x->bench) ? CMD_OK : CMD_USAGE;
 }
 
 /* The command line as it was typed, for the result file; NULL when memory is out. */
@@ -190,6 +238,7 @@ int cmd_bench(int argc, char **argv) {
                             .n_samples = SAMPLES_DEFAULT,
                             .progress = show_progress,
                             .progress_user = &progress}};
+    table t = {.progress = &progress};
     char *command = join(argc, argv);
     bench_session s = {0};
     mmla_error err = {0};
@@ -197,6 +246,9 @@ int cmd_bench(int argc, char **argv) {
     if (status != CMD_OK || x.help) {
         goto done;
     }
+    const bool is_table = x.json == NULL || strcmp(x.json, "-") != 0;
+    x.bench.finished = is_table ? show_row : NULL;
+    x.bench.finished_user = &t;
     if (bench_session_init(&s, &x.bench, &err) != MMLA_OK) {
         cmd_message(&spec, "%s", err.message);
         status = CMD_FAILED;
@@ -207,12 +259,12 @@ int cmd_bench(int argc, char **argv) {
     bench_kv_run(&s);
     term_progress_deinit(&progress);
     if (s.n_rows == 0) {
-        cmd_message(&spec, "no row has this operation and these formats");
+        cmd_message(&spec, "no row has these heads and formats");
         status = CMD_USAGE;
         goto done;
     }
-    if (x.json == NULL || strcmp(x.json, "-") != 0) {
-        bench_report_print(&s, stdout);
+    if (is_table) {
+        bench_report_end_print(&s, stdout);
     }
     status = bench_report_problems(&s) > 0 ? CMD_FAILED : CMD_OK;
     if (x.json != NULL &&

@@ -17,12 +17,13 @@ enum {
     OPT_THREADS,
     OPT_DEVICE,
     OPT_JSON,
-    SEED_DEFAULT = 1
+    SEED_DEFAULT = 1,
+    SUITES_MAX = 16
 };
 
 static const cmd_option options[] = {
     {"op", 0, "OP",
-     "only this one: kv_insert, kv_gather, list, weights, attend,\n"
+     "only this one: kv_insert, kv_gather, lists, weights, attend,\n"
      "attend_large, merge, chain, project"},
     {"impl", 0, "NAME", "only this implementation; megamla info lists them"},
     {"quick", 'q', NULL, "fewer and smaller cases: seconds instead of minutes"},
@@ -50,6 +51,61 @@ static const cmd_spec spec = {
 
 static void show_progress(void *user, const char *op, int64_t done, int64_t total) {
     term_progress_set(user, done, total, op);
+}
+
+/* What the table needs while it grows. */
+typedef struct table {
+    term_progress *progress;
+    bool has_head;
+} table;
+
+/* Prints what a suite added at once, so that a log shows how far a long run has come. */
+static void show_rows(void *user, const check_session *s, int first_row) {
+    table *t = user;
+    term_progress_deinit(t->progress);
+    if (!t->has_head) {
+        check_report_head_print(stdout);
+        t->has_head = true;
+    }
+    for (int i = first_row; i < s->n_rows; i++) {
+        check_report_row_print(&s->rows[i], stdout);
+    }
+    fflush(stdout);
+}
+
+/* Says what is wrong with --op, --impl or --case before anything runs. */
+static bool selection_check(const check_options *o) {
+    static const char *const unlisted[] = {"portable", NULL};
+    const char *names[SUITES_MAX + 1] = {0}, *ops[SUITES_MAX + 1] = {0};
+    int64_t n_cases = 0;
+    bool selected = false;
+    for (int i = 0, n_ops = 0; check_suites[i] != NULL; i++) {
+        const check_suite *suite = check_suites[i];
+        names[i] = suite->name;
+        if (o->op == NULL || strcmp(o->op, suite->name) == 0) {
+            const int64_t n = o->quick ? suite->n_quick : suite->n_full;
+            n_cases = n > n_cases ? n : n_cases;
+            selected = true;
+            if (suite->op != NULL) {
+                ops[n_ops++] = suite->op;
+            }
+        }
+    }
+    if (!selected) {
+        return cmd_parse_name(&spec, "op", o->op, names);
+    }
+    if (o->only_case >= n_cases) {
+        cmd_message(&spec, "--case is %lld, must be 0 .. %lld%s%s%s", (long long)o->only_case,
+                    (long long)n_cases - 1, o->op != NULL ? " for " : "",
+                    o->op != NULL ? o->op : "", o->quick ? " with --quick" : "");
+        return false;
+    }
+    if (o->implementation == NULL) {
+        return true;
+    }
+    return ops[0] != NULL
+               ? cmd_parse_implementation(&spec, "impl", o->implementation, o->device, ops)
+               : cmd_parse_name(&spec, "impl", o->implementation, unlisted);
 }
 
 /* Reads the options into o and *json. CMD_OK, or the exit status; *help when help was shown. */
@@ -83,6 +139,7 @@ static int read_options(int argc, char **argv, check_options *o, const char **js
             ok = cmd_parse_device(&spec, p.value, &o->device);
             break;
         case OPT_JSON:
+            ok = cmd_parse_file(&spec, "json", p.value);
             *json = p.value;
             break;
         case CMD_OPTION_HELP:
@@ -95,7 +152,7 @@ static int read_options(int argc, char **argv, check_options *o, const char **js
             return CMD_USAGE;
         }
     }
-    return cmd_parser_has_operands(&p, 0, 0) ? CMD_OK : CMD_USAGE;
+    return cmd_parser_has_operands(&p, 0, 0) && selection_check(o) ? CMD_OK : CMD_USAGE;
 }
 
 int cmd_check(int argc, char **argv) {
@@ -110,6 +167,10 @@ int cmd_check(int argc, char **argv) {
     if (usage != CMD_OK || help) {
         return usage;
     }
+    const bool is_table = json == NULL || strcmp(json, "-") != 0;
+    table t = {.progress = &progress};
+    o.finished = is_table ? show_rows : NULL;
+    o.finished_user = &t;
     check_session s;
     mmla_error err = {0};
     int status = CMD_FAILED;
@@ -120,17 +181,16 @@ int cmd_check(int argc, char **argv) {
     const double start = term_now();
     const int64_t n_run = check_session_run(&s);
     term_progress_deinit(&progress);
-    if (n_run == 0 || s.n_rows == 0) {
-        cmd_message(&spec, "nothing matches: --op %s --impl %s --case %lld",
-                    o.op != NULL ? o.op : "(all)",
-                    o.implementation != NULL ? o.implementation : "(all)", (long long)o.only_case);
+    if (n_run == 0 || s.n_rows == 0) { /* the operation with that many cases lacks the name */
+        cmd_message(&spec, "no operation with this implementation has this case");
         status = CMD_USAGE;
         goto done;
     }
-    if (json == NULL || strcmp(json, "-") != 0) {
-        check_report_print(&s, stdout);
-        printf("%s on %d threads\n", term_seconds(term_now() - start).text,
-               mmla_context_get_threads(s.many));
+    if (is_table) {
+        const int32_t n_threads = mmla_context_get_threads(s.many);
+        check_report_end_print(&s, stdout);
+        printf("%s on %d thread%s\n", term_seconds(term_now() - start).text, n_threads,
+               n_threads == 1 ? "" : "s");
     }
     status = check_session_failures(&s) > 0 ? CMD_FAILED : CMD_OK;
     if (json != NULL && check_report_save(&s, json, &err) != MMLA_OK) {

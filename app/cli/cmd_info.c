@@ -14,7 +14,7 @@
 enum { OPT_JSON };
 
 static const cmd_option options[] = {
-    [OPT_JSON] = {"json", 0, NULL, "print JSON"},
+    [OPT_JSON] = {"json", 0, NULL, "print JSON, to standard output"},
     {0},
 };
 
@@ -22,33 +22,17 @@ static const cmd_spec spec = {
     .verb = "info",
     .synopsis = "[OPTION]...",
     .about = "Shows the version, the devices, and for every operation its implementations in the\n"
-             "order in which they are tried: which of them this machine can use, and why not the\n"
-             "others.",
+             "order of preference: which of them this machine can use, and why not the others.\n"
+             "Those that are marked 'by name only' run when --impl or --compare names them.",
     .options = options,
     .epilogue = "exit status: 0 success; 1 the output could not be written; 2 bad usage",
 };
-
-/* Why there is no CUDA device 0; "" when there is one. The text lies in *err. */
-static const char *cuda_missing(mmla_error *err) {
-    mmla_context *ctx = NULL;
-    *err = (mmla_error){0};
-    const mmla_context_options o = {.device = MMLA_CUDA(0)};
-    if (mmla_context_create(&o, &ctx, err) == MMLA_OK) {
-        mmla_context_destroy(ctx);
-        return "";
-    }
-    /* The message begins with the argument's name, which says nothing here. */
-    const size_t name = strlen(err->argument);
-    return strncmp(err->message, err->argument, name) == 0 && err->message[name] == ':'
-               ? err->message + name + 2
-               : err->message;
-}
 
 static void text_print(const mmla_context *ctx) {
     char model[REPORT_CPU_BYTES];
     mmla_error err;
     report_cpu_name(model);
-    const char *missing = cuda_missing(&err);
+    const char *missing = cmd_device_missing(MMLA_CUDA(0), &err);
     printf("megamla %s\n\ndevices\n  %-10s %d thread%s%s%s\n", mmla_version_string(), "cpu",
            (int)mmla_context_get_threads(ctx), mmla_context_get_threads(ctx) == 1 ? "" : "s",
            model[0] != '\0' ? ", " : "", model);
@@ -61,8 +45,9 @@ static void text_print(const mmla_context *ctx) {
         if (mmla_implementation_get(ctx, i, &impl, &ignored) != MMLA_OK) {
             continue;
         }
-        printf("  %-14s %-14s %s%s\n", strcmp(last, impl.op) != 0 ? impl.op : "", impl.name,
-               impl.available ? "available" : "not available: ", impl.reason);
+        printf("  %-14s %-14s %s%s%s\n", strcmp(last, impl.op) != 0 ? impl.op : "", impl.name,
+               impl.available ? "available" : "not available: ", impl.reason,
+               impl.by_name_only ? " (by name only)" : "");
         last = impl.op;
     }
 }
@@ -71,16 +56,17 @@ static json_t *info_json(const mmla_context *ctx) {
     char model[REPORT_CPU_BYTES];
     mmla_error err;
     report_cpu_name(model);
-    const char *missing = cuda_missing(&err);
+    const char *missing = cmd_device_missing(MMLA_CUDA(0), &err);
     json_t *list = json_array();
     for (int32_t i = 0; i < mmla_implementation_count(ctx); i++) {
         mmla_implementation impl;
         mmla_error ignored;
         if (mmla_implementation_get(ctx, i, &impl, &ignored) == MMLA_OK) {
-            report_append(&list,
-                          json_pack("{s:s, s:s, s:s, s:b, s:s}", "op", impl.op, "name", impl.name,
-                                    "device", impl.device == MMLA_DEVICE_CPU ? "cpu" : "cuda",
-                                    "available", (int)impl.available, "reason", impl.reason));
+            report_append(&list, json_pack("{s:s, s:s, s:s, s:b, s:s, s:b}", "op", impl.op, "name",
+                                           impl.name, "device",
+                                           impl.device == MMLA_DEVICE_CPU ? "cpu" : "cuda",
+                                           "available", (int)impl.available, "reason", impl.reason,
+                                           "by_name_only", impl.by_name_only != 0));
         }
     }
     return json_pack("{s:s, s:[{s:s, s:b, s:i, s:o}, {s:s, s:b, s:s}], s:o}", "version",

@@ -22,8 +22,10 @@ enum {
 };
 
 static const cmd_option options[] = {
-    [OPT_CONTEXT] = {"context", 'c', "N", "tokens of each request (65536)"},
-    [OPT_MEMORY] = {"memory", 'm', "SIZE", "memory for the caches, such as 80GiB or 64GB (80GiB)"},
+    [OPT_CONTEXT] = {"context", 'c', "N", "tokens of each request, such as 8000, 64k or 1m (64k)"},
+    [OPT_MEMORY] = {"memory", 'm', "SIZE",
+                    "memory for the caches, such as 80GiB or 64GB (80GiB);\n"
+                    "units B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"},
     [OPT_WINDOW_FORMAT] = {"window-format", 'w', "FORMAT",
                            "only this window record: v4, v41_fp8 or v41_fp4"},
     [OPT_COMPRESSED_FORMAT] = {"compressed-format", 'f', "FORMAT",
@@ -35,7 +37,7 @@ static const cmd_option options[] = {
     [OPT_BLOCK] = {"block", 0, "N",
                    "original tokens a page of the compressed caches, even\n"
                    "(128: pages of 128 records at ratio 1, of 64 at ratio 2)"},
-    [OPT_JSON] = {"json", 0, NULL, "print JSON"},
+    [OPT_JSON] = {"json", 0, NULL, "print JSON, to standard output"},
     {0},
 };
 
@@ -48,7 +50,7 @@ static const cmd_spec spec = {
              "compressed records and index keys a token, and three compressor rings.",
     .options = options,
     .epilogue = "examples\n"
-                "  megamla kv --context 131072 --memory 141GB\n"
+                "  megamla kv --context 128k --memory 141GB\n"
                 "  megamla kv --window-format v41_fp8 --compressed-format v41_fp4 --json\n\n"
                 "exit status: 0 success; 1 the output could not be written; 2 bad usage",
 };
@@ -79,7 +81,7 @@ static bool option_apply(int option, const char *value, settings *s) {
     const char *name = options[option].name;
     switch (option) {
     case OPT_CONTEXT:
-        return cmd_parse_count(&spec, name, value, 1, CONTEXT_MAX, &s->kv.context_tokens);
+        return cmd_parse_tokens(&spec, name, value, CONTEXT_MAX, &s->kv.context_tokens);
     case OPT_MEMORY:
         return cmd_parse_bytes(&spec, name, value, &s->memory_bytes);
     case OPT_WINDOW_FORMAT:
@@ -163,6 +165,16 @@ static void table_print(const settings *s, const row *rows, int n) {
                r->cost.per_token, term_bytes((double)r->cost.window).text,
                term_bytes((double)r->cost.request).text, term_count(r->tokens_per_gib).text,
                term_count(r->requests).text, term_count(r->requests * r->kv.context_tokens).text);
+    }
+    bool all_fit = true, none_fits = true;
+    for (int k = 0; k < n; k++) {
+        all_fit = all_fit && rows[k].requests > 0;
+        none_fits = none_fits && rows[k].requests == 0;
+    }
+    if (!all_fit) {
+        printf("\n%s not even one request fits into %s.\n",
+               none_fits ? "With these settings" : "Where requests is 0,",
+               term_bytes((double)s->memory_bytes).text);
     }
     printf("\n"
            "B/token is what one more token adds: 2.5 compressed records and index keys. A request\n"

@@ -14,12 +14,13 @@ static const cmd_option options[] = {
     [OPT_COMPARE] = {"compare", 'c', "IMPL",
                      "run a second implementation and hold the results against\n"
                      "each other; reference is the definition. A difference\n"
-                     "beyond the tolerance gives exit status 1"},
+                     "beyond the tolerance gives exit status 1. An operation\n"
+                     "with one implementation has nothing to compare"},
     [OPT_IMPL] = {"impl", 'i', "IMPL", "run this implementation (megamla info lists them)"},
     [OPT_DEVICE] = {"device", 'd', "DEVICE", "cpu (the default), cuda or cuda:N"},
     [OPT_THREADS] = {"threads", 't', "N", "CPU threads; every core by default"},
     [OPT_REPEAT] = {"repeat", 'r', "N", "time N runs; by default as many as half a second allows"},
-    [OPT_JSON] = {"json", 0, NULL, "print the summary as JSON"},
+    [OPT_JSON] = {"json", 0, NULL, "print the summary as JSON, to standard output"},
     {0},
 };
 
@@ -107,6 +108,26 @@ static int fail(const replay *r, mmla_status status, const mmla_error *err, int 
     return status == MMLA_E_MEMORY ? CMD_FAILED : code;
 }
 
+/* Holds --impl and --compare against what the operation has. One that has a single implementation,
+ * which is its definition too, has nothing to compare it with. */
+static bool names_check(replay *r) {
+    const settings *s = &r->settings;
+    const char *const ops[] = {r->capture->op->library_op, NULL};
+    if (s->implementation != NULL &&
+        !cmd_parse_implementation(&spec, "impl", s->implementation, s->device, ops)) {
+        return false;
+    }
+    if (s->compare == NULL) {
+        return true;
+    }
+    const char *only = capture_only_implementation(r->capture, r->ctx);
+    if (only != NULL && (strcmp(s->compare, "reference") == 0 || strcmp(s->compare, only) == 0)) {
+        r->report.only = only;
+        return true;
+    }
+    return cmd_parse_implementation(&spec, "compare", s->compare, s->device, ops);
+}
+
 /* Opens everything, so that whatever is wrong with the input is said before work starts. */
 static int prepare(replay *r) {
     const settings *s = &r->settings;
@@ -119,15 +140,18 @@ static int prepare(replay *r) {
     if (r->ctx == NULL) {
         return CMD_FAILED;
     }
+    if (!names_check(r)) {
+        return CMD_USAGE;
+    }
     status = capture_call_create(r->capture, r->ctx, s->implementation, &r->call, &err);
-    if (status == MMLA_OK && s->compare != NULL) {
+    if (status == MMLA_OK && s->compare != NULL && r->report.only == NULL) {
         status = capture_call_create(r->capture, r->ctx, s->compare, &r->other, &err);
     }
     if (status == MMLA_OK && capture_is_attend(r->capture)) {
         status = capture_chain_create(r->capture, r->ctx, &r->chain, &err);
         /* The chain keeps whole tensors in between. A call too large for that is still a call. */
         if (status == MMLA_E_MEMORY || status == MMLA_E_SIZE) {
-            snprintf(r->chain_missing, sizeof r->chain_missing, "%s", err.message);
+            snprintf(r->chain_missing, sizeof r->chain_missing, "%.127s", err.message);
             status = MMLA_OK;
         }
     }
@@ -166,7 +190,8 @@ static int execute(replay *r) {
                            .call = r->call,
                            .device = r->device,
                            .chain_missing = r->chain_missing,
-                           .n_threads = mmla_context_get_threads(r->ctx)};
+                           .n_threads = mmla_context_get_threads(r->ctx),
+                           .only = report->only};
     const int n_repeats = (int)r->settings.n_repeats;
     mmla_status status = run_measure(r->call, r->chain, n_repeats, &report->times, &err);
     if (status != MMLA_OK) {

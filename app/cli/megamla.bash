@@ -9,7 +9,7 @@ _megamla_implementations() {
 
 _megamla() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
-    local options values
+    local options values="" has_value=1
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         COMPREPLY=($(compgen -W "run check bench info kv help --help --version" -- "$cur"))
@@ -19,23 +19,30 @@ _megamla() {
         COMPREPLY=($(compgen -W "run check bench info kv" -- "$cur"))
         return
     fi
-    # The value of the option before the cursor, for options that take one of a few.
+    # The value of the option before the cursor: one of a few words, a file, or what nobody can
+    # guess, such as a number.
     case $verb:$prev in
+    kv:--draft | kv:-d) ;;
     *:--device | *:-d) values="cpu cuda" ;;
     run:--compare | run:-c | run:--impl | run:-i | check:--impl | bench:--impl)
         values=$(_megamla_implementations)
         ;;
     bench:--op) values="attend_paged attend_rows project kv_insert kv_gather" ;;
     bench:--formats) values="528+288 528+528 584+584 bf16 584 528 288" ;;
-    check:--op) values="kv_insert kv_gather list weights attend attend_large merge chain project" ;;
+    check:--op) values="kv_insert kv_gather lists weights attend attend_large merge chain project" ;;
     kv:--window-format | kv:-w | kv:--compressed-format | kv:-f) values="v4 v41_fp8 v41_fp4" ;;
     kv:--index-format | kv:-i) values="index_fp8 index_fp4" ;;
+    kv:--context | kv:-c) values="8k 32k 64k 128k 1m" ;;
     kv:--memory | kv:-m) values="24GiB 40GiB 48GiB 80GiB 96GiB 141GB 180GB" ;;
+    run:--output | run:-o | check:--json | bench:--json)
+        COMPREPLY=($(compgen -f -- "$cur"))
+        return
+        ;;
+    *:--threads | *:-t | *:--repeat | *:-r | *:--seed | *:--case | *:--heads | *:--tokens | *:-n) ;;
+    *:--samples | *:--commit | *:--window-page | *:--block) ;;
+    *) has_value=0 ;;
     esac
-    if [ "$verb:$prev" = kv:-d ]; then
-        values=
-    fi
-    if [ -n "${values:-}" ]; then
+    if [ "$has_value" -eq 1 ]; then
         COMPREPLY=($(compgen -W "$values" -- "$cur"))
         return
     fi
@@ -53,10 +60,11 @@ _megamla() {
         ;;
     *) return ;;
     esac
-    if [ "${cur#-}" != "$cur" ]; then
-        COMPREPLY=($(compgen -W "$options" -- "$cur"))
-    else
+    # Only run takes an operand, a file.
+    if [ "$verb" = run ] && [ "${cur#-}" = "$cur" ]; then
         COMPREPLY=($(compgen -f -- "$cur"))
+    else
+        COMPREPLY=($(compgen -W "$options" -- "$cur"))
     fi
 }
 

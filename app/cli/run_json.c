@@ -1,12 +1,16 @@
 /* run_json.c - the summary for programs: the same facts, one JSON object. */
+#include <math.h>
+
 #include <jansson.h>
 
 #include "app/cli/run_report.h"
 #include "app/report/report_json.h"
 
 static json_t *times_json(const run_times *t) {
+    const bool spread = t->n >= RUN_PERCENTILES_MIN;
     return json_pack("{s:o, s:o, s:o, s:i}", "median_us", report_real(1e6 * t->median), "p10_us",
-                     report_real(1e6 * t->p10), "p90_us", report_real(1e6 * t->p90), "runs", t->n);
+                     report_real(spread ? 1e6 * t->p10 : INFINITY), "p90_us",
+                     report_real(spread ? 1e6 * t->p90 : INFINITY), "runs", t->n);
 }
 
 static json_t *chain_json(const run_measurement *m) {
@@ -54,9 +58,9 @@ static json_t *comparison_json(const run_report *r) {
     for (int32_t i = 0; i < r->n_differences; i++) {
         report_append(&outputs, difference_json(&r->differences[i]));
     }
-    return json_pack("{s:s, s:b, s:o, s:o}", "with", r->compared_to, "passed",
-                     run_report_is_passed(r), "elapsed_us", report_real(1e6 * r->compared_seconds),
-                     "outputs", outputs);
+    return json_pack("{s:s, s:b, s:b, s:o, s:o}", "with", r->compared_to, "itself",
+                     run_report_is_itself(r), "passed", run_report_is_passed(r), "elapsed_us",
+                     report_real(1e6 * r->compared_seconds), "outputs", outputs);
 }
 
 json_t *run_report_json(const run_report *r) {
@@ -74,6 +78,9 @@ json_t *run_report_json(const run_report *r) {
     }
     if (r->compared_to != NULL) {
         report_set(&json, "comparison", comparison_json(r));
+    }
+    if (r->only != NULL) { /* asked for, but there is nothing to compare with */
+        json_object_set_new(json, "comparison", json_null());
     }
     if (r->output != NULL) {
         report_set(&json, "output", report_text(r->output));

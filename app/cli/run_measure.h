@@ -6,11 +6,13 @@
 
 enum { RUN_SAMPLES_MAX = 1000 };
 
-/* Seconds. */
+/* Seconds. Fewer samples than RUN_PERCENTILES_MIN have no percentiles to speak of. */
 typedef struct run_times {
     int n; /* samples */
     double median, p10, p90;
 } run_times;
+
+enum { RUN_PERCENTILES_MIN = 5 };
 
 typedef struct run_measurement {
     run_times fused;

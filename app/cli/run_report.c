@@ -68,11 +68,20 @@ static void tensors_print(const run_report *r) {
 
 static void sizes_print(const char *label, run_sizes s, const char *note) {
     printf(LINE "%s %s\n", label, term_bytes(s.as_is).text, note);
-    if (s.as_is > 0) {
-        printf(LINE "as 584-byte records %s (x%.2f), as bf16 rows %s (x%.2f)\n", "",
-               term_bytes(s.as_v4).text, s.as_v4 / s.as_is, term_bytes(s.as_bf16).text,
-               s.as_bf16 / s.as_is);
+    if (s.as_is <= 0) {
+        return;
     }
+    /* What the input already is would be said twice. */
+    const bool is_v4 = s.as_v4 == s.as_is, is_bf16 = s.as_bf16 == s.as_is;
+    printf(LINE, "");
+    if (!is_v4) {
+        printf("as 584-byte records %s (x%.2f)%s", term_bytes(s.as_v4).text, s.as_v4 / s.as_is,
+               is_bf16 ? "" : ", ");
+    }
+    if (!is_bf16) {
+        printf("as bf16 rows %s (x%.2f)", term_bytes(s.as_bf16).text, s.as_bf16 / s.as_is);
+    }
+    printf("\n");
 }
 
 static void attend_print(const run_report *r) {
@@ -104,9 +113,16 @@ static void attend_print(const run_report *r) {
 
 static void times_print(const run_report *r) {
     const run_times *f = &r->times.fused, *c = &r->times.chain;
-    printf(LINE "%s, median of %d (p10 %s, p90 %s)\n", c->n > 0 ? "fused call" : "time",
-           term_seconds(f->median).text, f->n, term_seconds(f->p10).text,
-           term_seconds(f->p90).text);
+    printf(LINE "%s, ", c->n > 0 ? "fused call" : "time", term_seconds(f->median).text);
+    if (f->n == 1) {
+        printf("one run");
+    } else {
+        printf("median of %d", f->n);
+    }
+    if (f->n >= RUN_PERCENTILES_MIN) {
+        printf(" (p10 %s, p90 %s)", term_seconds(f->p10).text, term_seconds(f->p90).text);
+    }
+    printf("\n");
     if (c->n > 0) {
         const run_times *s = r->times.chain_steps;
         printf(LINE "%s, %.2f times the fused call\n", "unfused chain",
@@ -118,6 +134,11 @@ static void times_print(const run_report *r) {
                term_seconds(s[MMLA_CHAIN_QUANTISE].median).text);
     } else if (r->chain_missing[0] != '\0') {
         printf(LINE "not timed: %s\n", "unfused chain", r->chain_missing);
+    }
+    if (f->n >= RUN_PERCENTILES_MIN && f->p90 > 2.0 * f->p10) {
+        printf(LINE "p90 is over twice p10, the machine is busy: fewer threads (-t) or "
+                    "OMP_WAIT_POLICY=passive help\n",
+               "note");
     }
 }
 
@@ -143,6 +164,26 @@ static void difference_print(const capture_difference *d) {
     }
 }
 
+bool run_report_is_itself(const run_report *report) {
+    return strcmp(report->compared_to, report->call->implementation) == 0;
+}
+
+static void comparison_print(const run_report *r) {
+    const bool is_reference = strcmp(r->compared_to, "reference") == 0;
+    const char *verdict = run_report_is_passed(r) ? "PASS" : "FAIL";
+    if (run_report_is_itself(r)) {
+        printf(LINE "%s, but this is %s against itself (%s a run)\n", "comparison", verdict,
+               r->compared_to, term_seconds(r->compared_seconds).text);
+    } else {
+        printf(LINE "%s, against %s%s (%s a run)\n", "comparison", verdict, r->compared_to,
+               is_reference && capture_is_attend(r->capture) ? " in fp64" : "",
+               term_seconds(r->compared_seconds).text);
+    }
+    for (int32_t i = 0; i < r->n_differences; i++) {
+        difference_print(&r->differences[i]);
+    }
+}
+
 void run_report_print(const run_report *r) {
     printf("%s: %s\n", r->path, r->capture->op->name);
     where_print(r);
@@ -153,14 +194,11 @@ void run_report_print(const run_report *r) {
     }
     times_print(r);
     if (r->compared_to != NULL) {
-        const bool is_reference = strcmp(r->compared_to, "reference") == 0;
-        printf(LINE "%s, against %s%s (%s a run)\n", "comparison",
-               run_report_is_passed(r) ? "PASS" : "FAIL", r->compared_to,
-               is_reference && capture_is_attend(r->capture) ? " in fp64" : "",
-               term_seconds(r->compared_seconds).text);
-        for (int32_t i = 0; i < r->n_differences; i++) {
-            difference_print(&r->differences[i]);
-        }
+        comparison_print(r);
+    }
+    if (r->only != NULL) {
+        printf(LINE "none: %s has only one implementation, %s\n", "comparison",
+               r->capture->op->name, r->only);
     }
     if (r->output != NULL) {
         printf(LINE "%s\n", "written to", r->output);

@@ -16,6 +16,7 @@ typedef struct run_report {
     run_measurement times;
     capture_usage usage;     /* of attend captures */
     const char *compared_to; /* an implementation's name; NULL: nothing was compared */
+    const char *only;        /* a comparison was asked for, but this is the only implementation */
     double compared_seconds; /* one run of it */
     int32_t n_differences;
     capture_difference differences[CAPTURE_OUTPUTS_MAX];
@@ -23,6 +24,9 @@ typedef struct run_report {
 } run_report;
 
 bool run_report_is_passed(const run_report *report);
+
+/* Compared with the very implementation that ran. */
+bool run_report_is_itself(const run_report *report);
 void run_report_print(const run_report *report);
 
 /* The same facts as a document of the caller's; NULL when memory is short. */

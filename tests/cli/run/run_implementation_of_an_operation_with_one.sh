@@ -1,1 +1,0 @@
-"$MEGAMLA" run "$SRC/examples/captures/window_list.safetensors" --compare reference
