@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-#include "app/cli/term.h"
+#include "app/term/term.h"
 #include "app/report/report_quantiles.h"
 
 enum { SAMPLES_MIN = 5, SAMPLES_MAX = 1024 };

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "app/cli/term.h"
+#include "app/term/term.h"
 #include "app/report/report_cpu.h"
 #include "app/report/report_json.h"
 

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "app/cli/term.h"
+#include "app/term/term.h"
 #include "app/report/report_json.h"
 
 /* "31 %", or what stands for it when results must be identical. */

@@ -6,7 +6,7 @@
 #include "app/bench/bench.h"
 #include "app/bench/bench_report.h"
 #include "app/cli/cmd.h"
-#include "app/cli/term.h"
+#include "app/term/term.h"
 
 enum {
     OPT_OP,

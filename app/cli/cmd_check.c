@@ -6,7 +6,7 @@
 #include "app/check/check_session.h"
 #include "app/check/check_report.h"
 #include "app/cli/cmd.h"
-#include "app/cli/term.h"
+#include "app/term/term.h"
 
 enum {
     OPT_OP,

@@ -7,7 +7,7 @@
 
 #include "app/cli/cmd.h"
 #include "app/cli/kv_plan.h"
-#include "app/cli/term.h"
+#include "app/term/term.h"
 
 enum {
     OPT_CONTEXT,

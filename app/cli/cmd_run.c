@@ -4,7 +4,7 @@
 
 #include "app/cli/cmd.h"
 #include "app/cli/run_report.h"
-#include "app/cli/term.h"
+#include "app/term/term.h"
 #include "base/check.h"
 
 enum { OPT_OUTPUT, OPT_COMPARE, OPT_IMPL, OPT_DEVICE, OPT_THREADS, OPT_REPEAT, OPT_JSON };

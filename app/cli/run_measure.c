@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "app/cli/term.h"
+#include "app/term/term.h"
 #include "app/report/report_quantiles.h"
 #include "base/check.h"
 

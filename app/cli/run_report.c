@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "app/capture/capture_shape.h"
-#include "app/cli/term.h"
+#include "app/term/term.h"
 
 enum { NOTE_BYTES = 192 };
 static const int64_t BF16_ROW_BYTES = MMLA_LATENT_DIM * (int64_t)sizeof(uint16_t);

@@ -1,7 +1,7 @@
 /* term.h - how numbers and progress look: units people read, and a line on a terminal that stays
  * out of pipes. */
-#ifndef APP_CLI_TERM_H
-#define APP_CLI_TERM_H
+#ifndef APP_TERM_TERM_H
+#define APP_TERM_TERM_H
 
 #include <stdbool.h>
 #include <stdint.h>

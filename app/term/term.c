@@ -1,4 +1,4 @@
-#include "app/cli/term.h"
+#include "app/term/term.h"
 
 #include <math.h>
 #include <string.h>
