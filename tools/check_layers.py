@@ -38,7 +38,7 @@ def layer_of(path):
 
 
 def is_test(path):
-    return path.startswith(("tests/", "fuzz/")) or re.search(r"_(test|prop|bench)\.c$", path)
+    return path.startswith(("tests/", "fuzz/")) or re.search(r"_(test|prop|bench)\.(c|inc)$", path)
 
 
 def target_of(include):

@@ -14,6 +14,7 @@
 #include "num/bf16.h"
 #include "num/e4m3.h"
 #include "num/ue8m0.h"
+#include "support/implementation_walk.h"
 
 enum { POSITIONS = 64, D = MMLA_LATENT_DIM };
 
@@ -214,14 +215,5 @@ double attend_fixture_out(const attend_fixture *f, int64_t token, int32_t head, 
 }
 
 const char *attend_fixture_implementation(const attend_fixture *f, int32_t idx) {
-    const int32_t asked = idx;
-    mmla_implementation impl;
-    for (int32_t i = 0; mmla_implementation_get(f->ctx, i, &impl, NULL) == MMLA_OK; i++) {
-        if (strcmp(impl.op, "attend") == 0 && impl.available && idx-- == 0) {
-            return impl.name;
-        }
-    }
-    /* A loop over nothing would pass: portable and reference run everywhere. */
-    assert_true(asked >= 2);
-    return NULL;
+    return test_implementation(f->ctx, "attend", (size_t)idx);
 }
