@@ -167,7 +167,8 @@ static void attend_group(const struct rows *rows, int32_t first_head, float *sco
         float m, z;
         softmax(scores + h * n, n, &m, &z);
         /* Keys whose scores are all -inf are not "no key". */
-        scale[h] = finish_softmax(job, rows->token, first_head + h, m, n > 0 && z == 0.0f ? NAN : z);
+        scale[h] =
+            finish_softmax(job, rows->token, first_head + h, m, n > 0 && z == 0.0f ? NAN : z);
     }
     memset(o, 0, sizeof o);
     for (int64_t j = 0; j < n; j += KEYS) {
