@@ -4,8 +4,8 @@
  *     near_check(&near, i, got, want);            for every element; fails the test at the first
  *     near_report(&near);                         "lse: 4096 values, worst 0.31 of the tolerance"
  *
- * |got - want| <= the larger of absolute and relative * |want|. NaN equals NaN, an infinity equals itself only.
- * docs/numerics.md has every tolerance and its reason.
+ * |got - want| <= the larger of absolute and relative * |want|. NaN equals NaN, an infinity equals
+ * itself only. docs/numerics.md has every tolerance and its reason.
  */
 #ifndef MMLA_TESTS_NEAR_H
 #define MMLA_TESTS_NEAR_H
