@@ -136,6 +136,7 @@ CASES = [
     ("src/api/v.c", 'int f(void) { return getenv("A") != 0; }\n', "does not do"),
     ("src/api/v2.c", 'int f(char *s) { return snprintf(s, 1, "exit(0)"); }\n', ""),
     ("src/api/u.c", "/* TO" "DO: later */\n", "unfinished"),
+    ("src/num/n_test.inc", '#include "support/rng.h"\nprintf("528");\n', ""),
     ("src/ops/a/README.md", "528 bytes\n", ""),
     ("src/num/t_test.c", "", "same name"),
 ]
