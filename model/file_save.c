@@ -44,14 +44,21 @@ static bool parts_write(int fd, const file_part *parts, int32_t n_parts) {
     return ok;
 }
 
-/* A new file beside path, whose name goes to *name. Names carry the process id and a counter;
- * O_EXCL decides, and the mode is what a plain open would have given. */
+/* A new file in path's folder, whose name goes to *name. Names carry the process id and a counter;
+ * O_EXCL decides. They do not carry path's own name, which may be as long as a name can be. The mode
+ * is what a plain open would have given, or that of the file to be replaced. */
 static int temporary_open(const char *path, char **name) {
-    const size_t n = strlen(path) + 40;
+    const char *slash = strrchr(path, '/');
+    const int n_folder = slash != NULL ? (int)(slash - path) + 1 : 0;
+    const size_t n = (size_t)n_folder + 48;
     *name = malloc(n);
     for (int i = 0; *name != NULL && i < TEMPORARY_TRIES; i++) {
-        snprintf(*name, n, "%s.%ld-%d.tmp", path, (long)getpid(), i);
+        snprintf(*name, n, "%.*s.megamla-%ld-%d.tmp", n_folder, path, (long)getpid(), i);
         const int fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        struct stat st;
+        if (fd >= 0 && stat(path, &st) == 0 && fchmod(fd, st.st_mode & 07777) != 0) {
+            return fd; /* where the mode cannot be kept, the plain one must do */
+        }
         if (fd >= 0 || errno != EEXIST) {
             return fd;
         }
@@ -86,6 +93,10 @@ mmla_status file_save(const char *path, const file_part *parts, int32_t n_parts,
     struct stat st;
     mmla_status status = MMLA_OK;
     char *real = realpath(path, NULL); /* behind a symbolic link, replace what it points to */
+    if (real == NULL && lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) {
+        return mmla_error_set(err, MMLA_E_VALUE, "",
+                              "is a symbolic link to nothing; write to the file itself");
+    }
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         const int fd = open(path, O_WRONLY | O_CLOEXEC);
         if (fd < 0) {

@@ -18,20 +18,22 @@ enum {
 
 static const char JSON_HINT[] = "; it prints to standard output, which can be redirected: > FILE";
 
+void cmd_print_clean(FILE *f, const char *text) {
+    for (const char *c = text; *c != '\0'; c++) {
+        fputc((unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c, f);
+    }
+}
+
 void cmd_message(const cmd_spec *spec, const char *format, ...) {
     char text[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    /* Names out of a file may hold anything; a terminal must not obey it. */
-    for (char *c = text; *c != '\0'; c++) {
-        if ((unsigned char)*c < ' ' || *c == 0x7f) {
-            *c = '?';
-        }
-    }
     fflush(stdout);
-    fprintf(stderr, "megamla %s: %s\n", spec->verb, text);
+    fprintf(stderr, "megamla%s%s: ", spec != NULL ? " " : "", spec != NULL ? spec->verb : "");
+    cmd_print_clean(stderr, text);
+    fputc('\n', stderr);
 }
 
 static void option_print(const cmd_option *o) {
@@ -90,8 +92,13 @@ static void complain(const cmd_spec *spec, int code, const char *word) {
     for (int i = 0; spec->options[i].name != NULL; i++) {
         names[i + 1] = spec->options[i].name;
     }
+    const bool is_letter = optopt > 0 && optopt < LONG_ONLY;
     if (code == ':') {
-        cmd_message(spec, "option '%s' needs a value", word);
+        if (is_letter) { /* in a cluster the word is another one */
+            cmd_message(spec, "option '-%c' needs a value", optopt);
+        } else {
+            cmd_message(spec, "option '%s' needs a value", word);
+        }
         return;
     }
     if (optopt >= LONG_ONLY) {
@@ -100,7 +107,7 @@ static void complain(const cmd_spec *spec, int code, const char *word) {
                     strcmp(name, "json") == 0 ? JSON_HINT : "");
         return;
     }
-    if (optopt != 0 && strncmp(word, "--", 2) != 0) {
+    if (is_letter) {
         cmd_message(spec, "unknown option '-%c'; megamla %s --help lists the options", optopt,
                     spec->verb);
         return;

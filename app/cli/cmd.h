@@ -17,6 +17,7 @@
 #ifndef APP_CLI_CMD_H
 #define APP_CLI_CMD_H
 
+#include <stdio.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -77,6 +78,10 @@ int cmd_parser_next(cmd_parser *parser);
 
 /* True when the number of operands is in min .. max; else says what is wrong. */
 bool cmd_parser_has_operands(const cmd_parser *parser, int min, int max);
+
+/* Prints text with control characters as '?': names may hold anything, and a terminal must not obey
+ * it. */
+void cmd_print_clean(FILE *f, const char *text);
 
 /* "megamla <verb>: <sentence>" on standard error. */
 __attribute__((format(printf, 2, 3))) void

@@ -85,7 +85,7 @@ parse_multiple(const char *option, const char *text, int64_t high, int64_t unit,
 static bool
 parse_list(const char *option, char *text, int64_t high, int64_t unit, bench_list *out) {
     *out = (bench_list){0};
-    for (char *rest = text, *item; (item = strtok_r(rest, ",", &rest)) != NULL;) {
+    for (char *rest = text, *item; (item = strsep(&rest, ",")) != NULL;) {
         int64_t n;
         if (out->n == BENCH_LIST_MAX) {
             cmd_message(&spec, "--%s has more than %d values", option, BENCH_LIST_MAX);

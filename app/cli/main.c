@@ -1,5 +1,6 @@
 /* main.c - the megamla command: picks the verb. Everything else is in cmd_<verb>.c. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,9 +47,9 @@ static const verb *verb_find(const char *name) {
         names[i] = verbs[i].name;
     }
     const char *near = cmd_nearest(name, names);
-    fprintf(stderr, "megamla: there is no verb '%s'%s%s%s; megamla --help lists them\n", name,
-            near != NULL ? ", did you mean '" : "", near != NULL ? near : "",
-            near != NULL ? "'" : "");
+    cmd_message(NULL, "there is no verb '%s'%s%s%s; megamla --help lists them", name,
+                near != NULL ? ", did you mean '" : "", near != NULL ? near : "",
+                near != NULL ? "'" : "");
     return NULL;
 }
 
@@ -81,7 +82,7 @@ static int dispatch(int argc, char **argv) {
         return help_run(argc - 1, argv + 1);
     }
     if (name[0] == '-') {
-        fprintf(stderr, "megamla: unknown option '%s'; megamla --help shows the usage\n", name);
+        cmd_message(NULL, "unknown option '%s'; megamla --help shows the usage", name);
         return CMD_USAGE;
     }
     const verb *v = verb_find(name);
@@ -89,6 +90,8 @@ static int dispatch(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    signal(SIGXFSZ,
+           SIG_IGN); /* a file too large is a failed write, with a message and a clean-up */
     const int status = dispatch(argc, argv);
     /* A result that could not be written is a failure even when everything before went well. */
     if (fflush(stdout) != 0 || ferror(stdout)) {

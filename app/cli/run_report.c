@@ -1,4 +1,5 @@
 /* run_report.c - the summary for people. */
+#include "app/cli/cmd.h"
 #include "app/cli/run_report.h"
 
 #include <inttypes.h>
@@ -185,7 +186,8 @@ static void comparison_print(const run_report *r) {
 }
 
 void run_report_print(const run_report *r) {
-    printf("%s: %s\n", r->path, r->capture->op->name);
+    cmd_print_clean(stdout, r->path);
+    printf(": %s\n", r->capture->op->name);
     where_print(r);
     if (capture_is_attend(r->capture)) {
         attend_print(r);

@@ -1,0 +1,1 @@
+"$MEGAMLA" "$(printf '\033[31mx')"

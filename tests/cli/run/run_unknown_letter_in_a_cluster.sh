@@ -1,0 +1,1 @@
+"$MEGAMLA" run --json -zz
