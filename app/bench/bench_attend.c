@@ -182,7 +182,8 @@ static void shape_destroy(shape *x) {
 static double token_largest(const check_attend_result *result, int64_t n_heads) {
     double largest = 0.0;
     for (int64_t i = 0; i < n_heads * MMLA_LATENT_DIM; i++) {
-        largest = fmax(largest, fabs((double)result->out[i]));
+        const double magnitude = fabs((double)result->out[i]);
+        largest = magnitude > largest ? magnitude : largest;
     }
     return largest;
 }
@@ -237,7 +238,8 @@ static bool verify(bench_session *s,
     if (x->status != MMLA_OK) {
         check_verdict_fail(&verdict, "run returned %s", mmla_status_name(x->status));
     }
-    for (int64_t t = 0; t<n; t += n> 1 ? n - 1 : 1) { /* the first and the last */
+    const int64_t step = n > 1 ? n - 1 : 1;
+    for (int64_t t = 0; t < n; t += step) { /* the first and the last */
         x->c.out_tolerance = check_attend_out_tolerance(implementation, BENCH_KEY_LARGEST);
         verify_token(s, x, t, chain, &verdict);
         if (s->options.quick) {
