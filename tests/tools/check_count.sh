@@ -57,5 +57,11 @@ expect interleaved_programs_are_kept_apart 1 "2 passed, 2 failed" <<'E4'
 1/2 Test #1: x_test ..........***Failed    0.01 sec
 E4
 
+expect a_skipped_program_is_no_failure 0 "1 passed, 0 failed, 1 skipped" <<'E5'
+1: skipped: NumPy is not installed
+1/2 Test #1: samples_check ....***Skipped   0.06 sec
+2/2 Test #2: abi_headers ......   Passed    0.01 sec
+E5
+
 expect nothing_ran 1 "0 passed, 0 failed" </dev/null
 exit $failed
