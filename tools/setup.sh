@@ -10,6 +10,7 @@ missing=""
 have_command() { command -v "$1" >/dev/null 2>&1; }
 have_library() { have_command pkg-config && pkg-config --exists "$1"; }
 have_header() { have_command cc && echo "#include <$1>" | cc -E -x c - >/dev/null 2>&1; }
+have_python() { have_command python3 && python3 -c "import $1" 2>/dev/null; }
 have_file() { [ -e "$1" ]; }
 
 # need PACKAGE TEST... - notes the package when the test fails.
@@ -42,6 +43,7 @@ need_fmt() {
 need_ci() {
     need_test
     need_fmt
+    need python3-numpy have_python numpy
     need clang have_command clang
     need clang-tidy have_command clang-tidy
     need libomp-dev have_file /usr/lib/llvm-14/lib/libomp.so

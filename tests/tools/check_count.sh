@@ -63,5 +63,11 @@ expect a_skipped_program_is_no_failure 0 "1 passed, 0 failed, 1 skipped" <<'E5'
 2/2 Test #2: abi_headers ......   Passed    0.01 sec
 E5
 
+expect a_test_that_skips_itself_is_neither 0 "1 passed, 0 failed, 1 skipped" <<'E5'
+1: skipped: no NumPy
+1/2 Test #1: samples_check ..........***Skipped   0.05 sec
+2/2 Test #2: abi_headers ......   Passed    0.01 sec
+E5
+
 expect nothing_ran 1 "0 passed, 0 failed" </dev/null
 exit $failed
