@@ -11,6 +11,9 @@ have_command() { command -v "$1" >/dev/null 2>&1; }
 have_library() { have_command pkg-config && pkg-config --exists "$1"; }
 have_header() { have_command cc && echo "#include <$1>" | cc -E -x c - >/dev/null 2>&1; }
 have_python() { have_command python3 && python3 -c "import $1" 2>/dev/null; }
+have_clang_runtime() {
+    have_command clang && [ -e "$(clang --print-runtime-dir)/libclang_rt.$1-$(uname -m).a" ]
+}
 have_file() { [ -e "$1" ]; }
 
 # need PACKAGE TEST... - notes the package when the test fails.
@@ -45,6 +48,7 @@ need_ci() {
     need_fmt
     need python3-numpy have_python numpy
     need clang have_command clang
+    need libclang-rt-dev have_clang_runtime fuzzer
     need clang-tidy have_command clang-tidy
     need libomp-dev have_file /usr/lib/llvm-14/lib/libomp.so
     need valgrind have_command valgrind
