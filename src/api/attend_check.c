@@ -50,7 +50,7 @@ mmla_status mmla_attend_problem_init(const mmla_context *ctx,
                                      const mmla_attend_desc *desc,
                                      mmla_attend_problem *p,
                                      mmla_error *err) {
-    *p = (mmla_attend_problem){.desc = *desc, .n_threads = ctx->n_threads};
+    *p = (mmla_attend_problem){.desc = *desc, .n_threads = ctx->n_threads, .gpu = ctx->gpu};
     p->desc.implementation = NULL; /* the caller's string need not outlive the call */
     MMLA_RETURN_IF_FAILED(mmla_check_enum(err, "kind", (int)desc->kind, 2));
     MMLA_RETURN_IF_FAILED(mmla_heads_check(err, desc->n_heads));

@@ -47,7 +47,7 @@ mmla_status mmla_kv_gather_plan_create(mmla_context *ctx,
     }
     MMLA_RETURN_IF_FAILED(mmla_plan_check(ctx, desc, plan, err));
 
-    mmla_kv_gather_problem problem = {.n_threads = ctx->n_threads};
+    mmla_kv_gather_problem problem = {.n_threads = ctx->n_threads, .gpu = ctx->gpu};
     MMLA_RETURN_IF_FAILED(resolve(desc, &problem, err));
     void *memory;
     MMLA_RETURN_IF_FAILED(mmla_plan_alloc(ctx, sizeof **plan, mmla_kv_gather_list, &problem,

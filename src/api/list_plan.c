@@ -135,7 +135,7 @@ mmla_status mmla_list_plan_create(mmla_context *ctx,
     }
     MMLA_RETURN_IF_FAILED(mmla_plan_check(ctx, desc, plan, err));
 
-    mmla_lists_problem problem = {.n_threads = ctx->n_threads};
+    mmla_lists_problem problem = {.n_threads = ctx->n_threads, .gpu = ctx->gpu};
     MMLA_RETURN_IF_FAILED(resolve(desc, &problem, err));
     void *memory;
     MMLA_RETURN_IF_FAILED(

@@ -23,6 +23,12 @@ mmla_status mmla_plan_alloc(const mmla_context *ctx,
     if (impl == NULL) {
         return MMLA_E_NO_IMPLEMENTATION;
     }
+    if (impl->prepare != NULL) {
+        const mmla_status status = impl->prepare(problem, err);
+        if (status != MMLA_OK) {
+            return status;
+        }
+    }
     mmla_plan_base *base = mmla_context_alloc(ctx, bytes);
     if (base == NULL) {
         return mmla_error_set(err, MMLA_E_MEMORY, "", "the allocator refused %zu bytes", bytes);

@@ -5,8 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/inline.h"
+
 /* *out = a * b for non-negative a, b; false when it exceeds INT64_MAX. */
-static inline bool mmla_mul_i64(int64_t a, int64_t b, int64_t *out) {
+MMLA_INLINE bool mmla_mul_i64(int64_t a, int64_t b, int64_t *out) {
     if (a != 0 && b > INT64_MAX / a) {
         return false;
     }
@@ -15,7 +17,7 @@ static inline bool mmla_mul_i64(int64_t a, int64_t b, int64_t *out) {
 }
 
 /* *out = a + b for non-negative a, b; false when it exceeds INT64_MAX. */
-static inline bool mmla_add_i64(int64_t a, int64_t b, int64_t *out) {
+MMLA_INLINE bool mmla_add_i64(int64_t a, int64_t b, int64_t *out) {
     if (a > INT64_MAX - b) {
         return false;
     }
@@ -25,24 +27,24 @@ static inline bool mmla_add_i64(int64_t a, int64_t b, int64_t *out) {
 
 /* a + b for counters: stays at INT32_MAX rather than overflow. a, b >= 0 but for what a caller left
  * in its counter. */
-static inline int32_t mmla_add_count(int32_t a, int64_t b) {
+MMLA_INLINE int32_t mmla_add_count(int32_t a, int64_t b) {
     return (int64_t)a + b > INT32_MAX ? INT32_MAX : (int32_t)(a + b);
 }
 
 /* a rounded up to a multiple of b; a >= 0, b > 0, and the result must fit. */
-static inline int64_t mmla_round_up_i64(int64_t a, int64_t b) {
+MMLA_INLINE int64_t mmla_round_up_i64(int64_t a, int64_t b) {
     return (a + b - 1) / b * b;
 }
 
-static inline int64_t mmla_min_i64(int64_t a, int64_t b) {
+MMLA_INLINE int64_t mmla_min_i64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static inline int64_t mmla_max_i64(int64_t a, int64_t b) {
+MMLA_INLINE int64_t mmla_max_i64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-static inline int64_t mmla_clamp_i64(int64_t x, int64_t low, int64_t high) {
+MMLA_INLINE int64_t mmla_clamp_i64(int64_t x, int64_t low, int64_t high) {
     return mmla_min_i64(mmla_max_i64(x, low), high);
 }
 

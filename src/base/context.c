@@ -24,17 +24,12 @@ static void default_free(void *user, void *memory) {
 }
 
 static mmla_status check_options(const mmla_context_options *o, mmla_error *err) {
-    if (o->device.kind == MMLA_DEVICE_CUDA) {
-        return mmla_error_set(err, MMLA_E_DEVICE, "device",
-                              "is CUDA device %d, but this library was built without CUDA",
-                              (int)o->device.index);
-    }
-    if (o->device.kind != MMLA_DEVICE_CPU) {
+    if (o->device.kind != MMLA_DEVICE_CPU && o->device.kind != MMLA_DEVICE_CUDA) {
         return mmla_error_set(err, MMLA_E_VALUE, "device.kind",
                               "is %d, must be MMLA_DEVICE_CPU or MMLA_DEVICE_CUDA",
                               (int)o->device.kind);
     }
-    if (o->device.index != 0) {
+    if (o->device.kind == MMLA_DEVICE_CPU && o->device.index != 0) {
         return mmla_error_set(err, MMLA_E_DEVICE, "device.index", "is %d, must be 0 for the CPU",
                               (int)o->device.index);
     }
@@ -56,7 +51,11 @@ mmla_context_create(const mmla_context_options *options, mmla_context **ctx, mml
     }
     *ctx = NULL;
     const mmla_context_options o = options != NULL ? *options : (mmla_context_options){0};
-    const mmla_status status = check_options(&o, err);
+    mmla_gpu gpu = {0};
+    mmla_status status = check_options(&o, err);
+    if (status == MMLA_OK && o.device.kind == MMLA_DEVICE_CUDA) {
+        status = mmla_gpu_open(o.device.index, &gpu, err);
+    }
     if (status != MMLA_OK) {
         return status;
     }
@@ -73,6 +72,7 @@ mmla_context_create(const mmla_context_options *options, mmla_context **ctx, mml
         .n_threads = (int32_t)mmla_min_i64(o.n_threads > 0 ? o.n_threads : mmla_cpu_count(),
                                            MMLA_PARALLEL_MAX),
         .cpu_features = mmla_cpu_features(),
+        .gpu = gpu,
         .allocator = allocator,
         .log = o.log,
         .log_user = o.log_user,

@@ -4,10 +4,13 @@
 
 #include <megamla/context.h>
 
+#include "base/gpu.h"
+
 struct mmla_context {
     mmla_device device;
     int32_t n_threads;
     uint32_t cpu_features; /* enum mmla_cpu_feature */
+    mmla_gpu gpu;          /* of a CUDA device, else zero */
     mmla_allocator allocator;
     mmla_log_fn log;
     void *log_user;

@@ -10,7 +10,8 @@ const char *mmla_impl_unavailable(const mmla_context *ctx, const mmla_impl *impl
     if (impl->device != ctx->device.kind) {
         return impl->device == MMLA_DEVICE_CPU ? "it runs on the CPU" : "it runs on a CUDA device";
     }
-    return mmla_cpu_missing(impl->cpu_features, ctx->cpu_features);
+    return impl->device == MMLA_DEVICE_CPU ? mmla_cpu_missing(impl->features, ctx->cpu_features)
+                                           : mmla_gpu_missing(impl->features, ctx->gpu.features);
 }
 
 const mmla_impl *mmla_impl_pick(const mmla_context *ctx,

@@ -16,9 +16,12 @@ typedef struct mmla_impl {
     const char *op;
     const char *name;
     mmla_device_kind device;
-    uint32_t cpu_features;                /* all of these are needed */
+    uint32_t features; /* all of these are needed: mmla_cpu_feature or mmla_gpu_feature */
     bool (*prefers)(const void *problem); /* whether it is worth taking unasked; NULL: always */
     bool by_name_only;                    /* never chosen unless asked for: the reference */
+    /* What is to be done once before the first run of a plan, such as loading kernels; NULL:
+     * nothing. */
+    mmla_status (*prepare)(const void *problem, mmla_error *err);
 } mmla_impl;
 
 /* "" when this context can use impl, else the reason why not (constant memory). */

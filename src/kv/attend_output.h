@@ -20,7 +20,7 @@ mmla_out_scale_strides
 mmla_out_scale_strides_get(int64_t word_stride, int64_t group_stride, int64_t n_tokens);
 
 /* Place of dim x of head h in one token's FP8_PERMUTED output. */
-static inline int64_t mmla_out_permuted_index(int32_t h, int32_t x) {
+MMLA_INLINE int64_t mmla_out_permuted_index(int32_t h, int32_t x) {
     const int32_t chunk = x / MMLA_OUT_CHUNK_DIM;
     const int32_t in_group = chunk * MMLA_HEADS_PER_GROUP + h % MMLA_HEADS_PER_GROUP;
     return (int64_t)(h / MMLA_HEADS_PER_GROUP) * MMLA_GROUP_DIM +
@@ -28,8 +28,10 @@ static inline int64_t mmla_out_permuted_index(int32_t h, int32_t x) {
 }
 
 /* Byte offset in out_scale of chunk c of head h of a token, FP8_PERMUTED. */
-static inline int64_t
-mmla_out_scale_offset(mmla_out_scale_strides s, int64_t token, int32_t h, int32_t c) {
+MMLA_INLINE int64_t mmla_out_scale_offset(mmla_out_scale_strides s,
+                                          int64_t token,
+                                          int32_t h,
+                                          int32_t c) {
     const int32_t in_group = c * MMLA_HEADS_PER_GROUP + h % MMLA_HEADS_PER_GROUP;
     return 4 * ((int64_t)(h / MMLA_HEADS_PER_GROUP) * s.group + (int64_t)(in_group / 4) * s.word +
                 token) +

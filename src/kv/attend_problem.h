@@ -10,6 +10,7 @@
 
 #include <megamla/attend.h>
 
+#include "base/gpu.h"
 #include "kv/layout.h"
 
 /* The description with every default filled in and every field checked; the one exception is
@@ -18,7 +19,8 @@ typedef struct mmla_attend_problem {
     mmla_attend_desc desc;
     mmla_kv_view window;     /* PAGED */
     mmla_kv_view compressed; /* PAGED; n_slots 0 when there is none */
-    int32_t n_threads;
+    int32_t n_threads;       /* of the CPU */
+    mmla_gpu gpu;            /* of a context on a CUDA device */
 } mmla_attend_problem;
 
 /* One key. format MMLA_KV_NONE means a bf16 row of 512 at data, and no scales. */
@@ -45,9 +47,9 @@ int32_t mmla_keys_next(const mmla_attend_problem *p,
                        int32_t max);
 
 /* True when the token's position is a row of cos_sin. */
-static inline bool mmla_attend_position_is_legal(const mmla_attend_problem *p,
-                                                 const mmla_attend_args *args,
-                                                 int64_t token) {
+MMLA_INLINE bool mmla_attend_position_is_legal(const mmla_attend_problem *p,
+                                               const mmla_attend_args *args,
+                                               int64_t token) {
     return args->positions[token] >= 0 && args->positions[token] < p->desc.rope_positions;
 }
 
@@ -57,7 +59,7 @@ mmla_status mmla_attend_report_positions(const mmla_attend_problem *p,
                                          const mmla_attend_args *args);
 
 /* Place of dim x of head h in one token's q. */
-static inline int64_t mmla_q_index(mmla_q_layout layout, int32_t n_heads, int32_t h, int32_t x) {
+MMLA_INLINE int64_t mmla_q_index(mmla_q_layout layout, int32_t n_heads, int32_t h, int32_t x) {
     return layout == MMLA_Q_STANDARD
                ? (int64_t)h * MMLA_LATENT_DIM + x
                : (int64_t)(x / 16) * (n_heads * 16) + (int64_t)h * 16 + x % 16;

@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+#include "base/inline.h"
+
 typedef struct mmla_kv_table {
     int32_t page_tokens; /* at least 1 */
     int32_t width;       /* entries of a request's row */
@@ -16,8 +18,9 @@ typedef struct mmla_kv_table {
 } mmla_kv_table;
 
 /* First slot of the page at `place` of a request's row, or -1. */
-static inline int64_t
-mmla_kv_table_page_slot(const mmla_kv_table *table, const int32_t *row, int64_t place) {
+MMLA_INLINE int64_t mmla_kv_table_page_slot(const mmla_kv_table *table,
+                                            const int32_t *row,
+                                            int64_t place) {
     if (place < 0 || place >= table->width) {
         return -1;
     }
@@ -26,8 +29,9 @@ mmla_kv_table_page_slot(const mmla_kv_table *table, const int32_t *row, int64_t 
 }
 
 /* Slot of position pos, or -1. */
-static inline int64_t
-mmla_kv_table_slot(const mmla_kv_table *table, const int32_t *row, int64_t pos) {
+MMLA_INLINE int64_t mmla_kv_table_slot(const mmla_kv_table *table,
+                                       const int32_t *row,
+                                       int64_t pos) {
     if (pos < 0) {
         return -1; /* C rounds a quotient towards zero, so -1 / 2 would be place 0 */
     }

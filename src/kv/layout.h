@@ -21,6 +21,8 @@
 
 #include <megamla/layout.h>
 
+#include "base/inline.h"
+
 enum {
     MMLA_KV_V4_FP8_DIMS = MMLA_LATENT_DIM - MMLA_ROPE_DIM, /* the e4m3 part of a V4 row */
     MMLA_KV_V4_GROUP = 64,
@@ -84,17 +86,17 @@ mmla_status mmla_kv_view_init(const mmla_cache_desc *desc,
                               mmla_kv_view *view,
                               mmla_error *err);
 
-static inline bool mmla_kv_slot_is_legal(const mmla_kv_view *view, int64_t slot) {
+MMLA_INLINE bool mmla_kv_slot_is_legal(const mmla_kv_view *view, int64_t slot) {
     return slot >= 0 && slot < view->n_slots;
 }
 
 /* Byte offsets of a legal slot's two rows from the cache's base. All products are 64-bit. */
-static inline int64_t mmla_kv_data_offset(const mmla_kv_view *view, int64_t slot) {
+MMLA_INLINE int64_t mmla_kv_data_offset(const mmla_kv_view *view, int64_t slot) {
     const int64_t page = slot / view->page_tokens, record = slot % view->page_tokens;
     return page * view->page_stride_bytes + record * view->data_bytes;
 }
 
-static inline int64_t mmla_kv_scale_offset(const mmla_kv_view *view, int64_t slot) {
+MMLA_INLINE int64_t mmla_kv_scale_offset(const mmla_kv_view *view, int64_t slot) {
     const int64_t page = slot / view->page_tokens, record = slot % view->page_tokens;
     return page * view->page_stride_bytes + (int64_t)view->page_tokens * view->data_bytes +
            record * view->scale_bytes;

@@ -8,12 +8,12 @@
 
 enum { MMLA_BF16_NAN = 0x7FFF }; /* the one NaN we write, as the GPU's conversion does */
 
-static inline float mmla_bf16_to_f32(uint16_t code) {
+MMLA_INLINE float mmla_bf16_to_f32(uint16_t code) {
     return mmla_f32_of_bits((uint32_t)code << 16);
 }
 
 /* Round to nearest, ties to even; overflow goes to infinity. */
-static inline uint16_t mmla_bf16_from_f32(float x) {
+MMLA_INLINE uint16_t mmla_bf16_from_f32(float x) {
     if (isnan(x)) {
         return MMLA_BF16_NAN;
     }
@@ -22,7 +22,7 @@ static inline uint16_t mmla_bf16_from_f32(float x) {
 }
 
 /* x rounded to the nearest bf16. */
-static inline float mmla_bf16_round(float x) {
+MMLA_INLINE float mmla_bf16_round(float x) {
     return mmla_bf16_to_f32(mmla_bf16_from_f32(x));
 }
 

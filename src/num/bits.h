@@ -5,13 +5,15 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t mmla_bits_of_f32(float x) {
+#include "base/inline.h"
+
+MMLA_INLINE uint32_t mmla_bits_of_f32(float x) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline float mmla_f32_of_bits(uint32_t u) {
+MMLA_INLINE float mmla_f32_of_bits(uint32_t u) {
     float x;
     memcpy(&x, &u, sizeof x);
     return x;

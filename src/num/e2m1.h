@@ -6,9 +6,11 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "base/inline.h"
+
 #define MMLA_E2M1_MAX 6.0f
 
-static inline float mmla_e2m1_to_f32(uint8_t code) {
+MMLA_INLINE float mmla_e2m1_to_f32(uint8_t code) {
     static const float value[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                     -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
     return value[code & 15];
@@ -16,7 +18,7 @@ static inline float mmla_e2m1_to_f32(uint8_t code) {
 
 /* Round to nearest, ties to the even code, saturating at 6; keeps the sign of zero. NaN gives 0:
  * the caller marks the group. */
-static inline uint8_t mmla_e2m1_from_f32(float x) {
+MMLA_INLINE uint8_t mmla_e2m1_from_f32(float x) {
     const uint8_t sign = signbit(x) ? 8 : 0;
     const float a = fabsf(x);
     if (isnan(x)) {

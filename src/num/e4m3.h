@@ -11,7 +11,7 @@ enum { MMLA_E4M3_NAN = 0x7F, MMLA_E4M3_MAX_CODE = 0x7E };
 
 #define MMLA_E4M3_MAX 448.0f
 
-static inline float mmla_e4m3_to_f32(uint8_t code) {
+MMLA_INLINE float mmla_e4m3_to_f32(uint8_t code) {
     const uint32_t magnitude = code & 0x7Fu;
     const uint32_t sign = (uint32_t)(code & 0x80u) << 24;
     if (magnitude == MMLA_E4M3_NAN) {
@@ -24,7 +24,7 @@ static inline float mmla_e4m3_to_f32(uint8_t code) {
 }
 
 /* Round to nearest, ties to even, saturating: every |x| > 448, infinity too, gives +-448. */
-static inline uint8_t mmla_e4m3_from_f32(float x) {
+MMLA_INLINE uint8_t mmla_e4m3_from_f32(float x) {
     if (isnan(x)) {
         return MMLA_E4M3_NAN;
     }

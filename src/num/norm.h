@@ -19,7 +19,7 @@
 enum { MMLA_NORM_PARTIALS = 16 };
 
 /* The last steps of the sum; overwrites partial. */
-static inline float mmla_norm_reduce(float *partial) {
+MMLA_INLINE float mmla_norm_reduce(float *partial) {
     for (int width = MMLA_NORM_PARTIALS / 2; width > 0; width /= 2) {
         for (int j = 0; j < width; j++) {
             partial[j] += partial[j + width];
@@ -28,12 +28,12 @@ static inline float mmla_norm_reduce(float *partial) {
     return partial[0];
 }
 
-static inline float mmla_norm_factor(float sum, int n, float eps) {
+MMLA_INLINE float mmla_norm_factor(float sum, int n, float eps) {
     return 1.0f / sqrtf(sum / (float)n + eps);
 }
 
 /* x[0 .. n-1] in place; n is a power of two, at least 16. */
-static inline void mmla_norm_rms(float *x, const float *weight, int n, float eps) {
+MMLA_INLINE void mmla_norm_rms(float *x, const float *weight, int n, float eps) {
     float partial[MMLA_NORM_PARTIALS] = {0};
     for (int i = 0; i < n; i++) {
         partial[i % MMLA_NORM_PARTIALS] += x[i] * x[i];

@@ -17,7 +17,7 @@
 
 /* Largest magnitude, NaN ignored; 0 for n == 0. A comparison, not fmaxf: of a signalling NaN, which
  * a bf16 row may hold, fmaxf makes a NaN and forgets the maximum so far. */
-static inline float mmla_quant_amax(const float *x, int n) {
+MMLA_INLINE float mmla_quant_amax(const float *x, int n) {
     float amax = 0.0f;
     for (int i = 0; i < n; i++) {
         const float a = fabsf(x[i]);
@@ -28,15 +28,14 @@ static inline float mmla_quant_amax(const float *x, int n) {
 
 /* Scale byte of an e4m3 group of a cache record. floor_scale: apply the floor to the scale, not to
  * the maximum. The factor is fp32(1/448) = 0x3B124925. */
-static inline uint8_t mmla_quant_ue8m0_byte(float amax, int floor_scale) {
+MMLA_INLINE uint8_t mmla_quant_ue8m0_byte(float amax, int floor_scale) {
     const float inv448 = 1.0f / 448.0f;
     return mmla_ue8m0_ceil(floor_scale ? fmaxf(amax * inv448, MMLA_AMAX_FLOOR)
                                        : fmaxf(amax, MMLA_AMAX_FLOOR) * inv448);
 }
 
 /* n values to e4m3 codes under one ue8m0 scale, which is returned. */
-static inline uint8_t
-mmla_quant_e4m3_group(const float *x, int n, int floor_scale, uint8_t *codes) {
+MMLA_INLINE uint8_t mmla_quant_e4m3_group(const float *x, int n, int floor_scale, uint8_t *codes) {
     const uint8_t byte = mmla_quant_ue8m0_byte(mmla_quant_amax(x, n), floor_scale);
     const float inverse = mmla_ue8m0_inverse(byte);
     for (int i = 0; i < n; i++) {
@@ -46,14 +45,14 @@ mmla_quant_e4m3_group(const float *x, int n, int floor_scale, uint8_t *codes) {
 }
 
 /* Scale code (e4m3) of an e2m1 group of 16. */
-static inline uint8_t mmla_quant_e2m1_scale(float amax) {
+MMLA_INLINE uint8_t mmla_quant_e2m1_scale(float amax) {
     return mmla_e4m3_from_f32(
         fminf(fmaxf(amax / MMLA_E2M1_MAX, MMLA_E2M1_RAW_FLOOR), MMLA_E4M3_MAX));
 }
 
 /* 16 values to 8 bytes of e2m1 codes under one e4m3 scale, which is returned. A NaN makes the scale
  * NaN and its own code 0. Division, not multiplication: the reciprocal misses exact ties. */
-static inline uint8_t mmla_quant_e2m1_group(const float *x, uint8_t *bytes) {
+MMLA_INLINE uint8_t mmla_quant_e2m1_group(const float *x, uint8_t *bytes) {
     int has_nan = 0;
     for (int i = 0; i < 16; i++) {
         has_nan |= isnan(x[i]);
@@ -70,13 +69,13 @@ static inline uint8_t mmla_quant_e2m1_group(const float *x, uint8_t *bytes) {
 
 /* Scale byte (ue8m0) of an e2m1 group of 32, as index keys have it: 2^ceil(log2(amax / 6)), not
  * below 2^-126. */
-static inline uint8_t mmla_quant_e2m1_ue8m0_byte(float amax) {
+MMLA_INLINE uint8_t mmla_quant_e2m1_ue8m0_byte(float amax) {
     return mmla_ue8m0_ceil(fmaxf(amax, MMLA_E2M1_MAX * 0x1p-126f) / MMLA_E2M1_MAX);
 }
 
 /* 32 values of an attention result, o times `scale`, to e4m3 codes and a ue8m0 byte (returned). The
  * normalised value is never formed: codes come from o * (scale * 2^-e), one fp32 product each. */
-static inline uint8_t mmla_quant_out_ue8m0(const float *o, float scale, uint8_t *codes) {
+MMLA_INLINE uint8_t mmla_quant_out_ue8m0(const float *o, float scale, uint8_t *codes) {
     const float a = fmaxf(MMLA_AMAX_FLOOR, mmla_quant_amax(o, 32) * scale);
     const uint8_t byte = mmla_ue8m0_ceil(a / MMLA_E4M3_MAX);
     const float mul = scale * mmla_ue8m0_inverse(byte);
@@ -87,7 +86,7 @@ static inline uint8_t mmla_quant_out_ue8m0(const float *o, float scale, uint8_t 
 }
 
 /* 128 values likewise under one fp32 scale (returned), not rounded to a power of two. */
-static inline float mmla_quant_out_f32(const float *o, float scale, uint8_t *codes) {
+MMLA_INLINE float mmla_quant_out_f32(const float *o, float scale, uint8_t *codes) {
     const float s = fmaxf(MMLA_AMAX_FLOOR, mmla_quant_amax(o, 128) * scale) / MMLA_E4M3_MAX;
     const float mul = scale / s;
     for (int i = 0; i < 128; i++) {

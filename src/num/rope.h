@@ -5,14 +5,16 @@
 
 #include <math.h>
 
-static inline void mmla_rope_rotate(float c, float s, float *even, float *odd) {
+#include "base/inline.h"
+
+MMLA_INLINE void mmla_rope_rotate(float c, float s, float *even, float *odd) {
     const float x0 = *even, x1 = *odd;
     *even = fmaf(x0, c, -(x1 * s));
     *odd = fmaf(x0, s, x1 * c);
 }
 
 /* The same by the negative angle. A result of zero is +0, so that a row of zeros stays all +0. */
-static inline void mmla_rope_rotate_back(float c, float s, float *even, float *odd) {
+MMLA_INLINE void mmla_rope_rotate_back(float c, float s, float *even, float *odd) {
     mmla_rope_rotate(c, -s, even, odd);
     *even += 0.0f;
     *odd += 0.0f;

@@ -19,7 +19,7 @@ typedef struct mmla_attend_impl {
                        void *stream);
 } mmla_attend_impl;
 
-#define VARIANT(name, device, features, prefers, by_name_only, function)                           \
+#define VARIANT(name, device, features, prefers, by_name_only, function, prepare)                  \
     size_t mmla_attend_##function##_workspace_bytes(const mmla_attend_problem *p);                 \
     mmla_status mmla_attend_##function(const mmla_attend_problem *p, const mmla_attend_args *args, \
                                        void *workspace, void *stream);

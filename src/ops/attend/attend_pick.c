@@ -11,16 +11,16 @@ static bool wide_vectors_pay(const void *problem) {
 }
 #endif
 
-#define VARIANT(name, device, features, prefers, by_name_only, function) \
-    static const mmla_attend_impl impl_##name = {                        \
-        {"attend", #name, device, features, prefers, by_name_only},      \
-        mmla_attend_##function##_workspace_bytes,                        \
+#define VARIANT(name, device, features, prefers, by_name_only, function, prepare) \
+    static const mmla_attend_impl impl_##name = {                                 \
+        {"attend", #name, device, features, prefers, by_name_only, prepare},      \
+        mmla_attend_##function##_workspace_bytes,                                 \
         mmla_attend_##function};
 #include "ops/attend/attend_variants.inc"
 #undef VARIANT
 
 static const mmla_impl *const list[] = {
-#define VARIANT(name, device, features, prefers, by_name_only, function) &impl_##name.base,
+#define VARIANT(name, device, features, prefers, by_name_only, function, prepare) &impl_##name.base,
 #include "ops/attend/attend_variants.inc"
 #undef VARIANT
 };

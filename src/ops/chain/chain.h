@@ -20,7 +20,7 @@ typedef struct mmla_chain_impl {
                             void *stream);
 } mmla_chain_impl;
 
-#define VARIANT(name, device, features, by_name_only, run_step)                                   \
+#define VARIANT(name, device, features, by_name_only, run_step, prepare)                          \
     mmla_status run_step(const mmla_attend_problem *, const mmla_chain_layout *, mmla_chain_step, \
                          const mmla_attend_args *, void *, void *);
 #include "ops/chain/chain_variants.inc"

@@ -8,13 +8,15 @@
 
 #include <megamla/kv.h>
 
+#include "base/gpu.h"
 #include "base/impl.h"
 #include "kv/layout.h"
 
 typedef struct mmla_kv_gather_problem {
     mmla_kv_gather_desc desc; /* strides resolved */
     mmla_kv_view cache;
-    int32_t n_threads;
+    int32_t n_threads; /* of the CPU */
+    mmla_gpu gpu;      /* of a context on a CUDA device */
 } mmla_kv_gather_problem;
 
 typedef struct mmla_kv_gather_impl {
@@ -24,7 +26,7 @@ typedef struct mmla_kv_gather_impl {
                        void *stream);
 } mmla_kv_gather_impl;
 
-#define VARIANT(name, device, features, by_name_only, run) \
+#define VARIANT(name, device, features, by_name_only, run, prepare) \
     mmla_status run(const mmla_kv_gather_problem *, const mmla_kv_gather_args *, void *);
 #include "ops/kv_gather/kv_gather_variants.inc"
 #undef VARIANT

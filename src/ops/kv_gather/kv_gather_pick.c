@@ -2,14 +2,14 @@
 #include "base/cpu.h"
 #include "ops/kv_gather/kv_gather.h"
 
-#define VARIANT(name, device, features, by_name_only, run) \
-    static const mmla_kv_gather_impl impl_##name = {       \
-        {"kv_gather", #name, device, features, NULL, by_name_only}, run};
+#define VARIANT(name, device, features, by_name_only, run, prepare) \
+    static const mmla_kv_gather_impl impl_##name = {                \
+        {"kv_gather", #name, device, features, NULL, by_name_only, prepare}, run};
 #include "ops/kv_gather/kv_gather_variants.inc"
 #undef VARIANT
 
 static const mmla_impl *const list[] = {
-#define VARIANT(name, device, features, by_name_only, run) &impl_##name.base,
+#define VARIANT(name, device, features, by_name_only, run, prepare) &impl_##name.base,
 #include "ops/kv_gather/kv_gather_variants.inc"
 #undef VARIANT
 };

@@ -9,14 +9,16 @@
 
 #include <megamla/kv.h>
 
+#include "base/gpu.h"
 #include "base/impl.h"
 #include "kv/layout.h"
 
 typedef struct mmla_kv_insert_problem {
     mmla_kv_insert_desc desc; /* row_stride and ratio resolved */
     mmla_kv_view cache;
-    int32_t dims; /* 512, or 128 for index keys */
-    int32_t n_threads;
+    int32_t dims;      /* 512, or 128 for index keys */
+    int32_t n_threads; /* of the CPU */
+    mmla_gpu gpu;      /* of a context on a CUDA device */
 } mmla_kv_insert_problem;
 
 typedef struct mmla_kv_insert_impl {
@@ -26,7 +28,7 @@ typedef struct mmla_kv_insert_impl {
                        void *stream);
 } mmla_kv_insert_impl;
 
-#define VARIANT(name, device, features, by_name_only, run) \
+#define VARIANT(name, device, features, by_name_only, run, prepare) \
     mmla_status run(const mmla_kv_insert_problem *, const mmla_kv_insert_args *, void *);
 #include "ops/kv_insert/kv_insert_variants.inc"
 #undef VARIANT

@@ -9,6 +9,7 @@
 
 #include <megamla/list.h>
 
+#include "base/gpu.h"
 #include "base/impl.h"
 #include "kv/block_table.h"
 
@@ -17,7 +18,8 @@ enum { MMLA_LIST_KINDS = MMLA_LIST_IMAGE_SPANS + 1 };
 typedef struct mmla_lists_problem {
     mmla_list_desc desc; /* strides resolved */
     mmla_kv_table table; /* of the kinds with a block table; RING_SLOTS: rows and rings */
-    int32_t n_threads;
+    int32_t n_threads;   /* of the CPU */
+    mmla_gpu gpu;        /* of a context on a CUDA device */
 } mmla_lists_problem;
 
 typedef struct mmla_lists_impl {
@@ -25,7 +27,7 @@ typedef struct mmla_lists_impl {
     mmla_status (*run)(const mmla_lists_problem *p, const mmla_list_args *args, void *stream);
 } mmla_lists_impl;
 
-#define VARIANT(name, device, features, by_name_only, run) \
+#define VARIANT(name, device, features, by_name_only, run, prepare) \
     mmla_status run(const mmla_lists_problem *, const mmla_list_args *, void *);
 #include "ops/lists/lists_variants.inc"
 #undef VARIANT

@@ -2,14 +2,14 @@
 #include "base/cpu.h"
 #include "ops/lists/lists.h"
 
-#define VARIANT(name, device, features, by_name_only, run) \
-    static const mmla_lists_impl impl_##name = {           \
-        {"lists", #name, device, features, NULL, by_name_only}, run};
+#define VARIANT(name, device, features, by_name_only, run, prepare) \
+    static const mmla_lists_impl impl_##name = {                    \
+        {"lists", #name, device, features, NULL, by_name_only, prepare}, run};
 #include "ops/lists/lists_variants.inc"
 #undef VARIANT
 
 static const mmla_impl *const list[] = {
-#define VARIANT(name, device, features, by_name_only, run) &impl_##name.base,
+#define VARIANT(name, device, features, by_name_only, run, prepare) &impl_##name.base,
 #include "ops/lists/lists_variants.inc"
 #undef VARIANT
 };

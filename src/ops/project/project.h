@@ -9,6 +9,7 @@
 #include <megamla/project.h>
 
 #include "base/checked.h"
+#include "base/gpu.h"
 #include "base/impl.h"
 
 enum {
@@ -21,7 +22,8 @@ enum {
 
 typedef struct mmla_project_problem {
     mmla_project_desc desc; /* rank resolved; strides as given, 0 included */
-    int32_t n_threads;
+    int32_t n_threads;      /* of the CPU */
+    mmla_gpu gpu;           /* of a context on a CUDA device */
 } mmla_project_problem;
 
 typedef struct mmla_project_impl {
@@ -33,7 +35,7 @@ typedef struct mmla_project_impl {
                        void *stream);
 } mmla_project_impl;
 
-#define VARIANT(name, device, features, by_name_only, thread_bytes, run) \
+#define VARIANT(name, device, features, by_name_only, thread_bytes, run, prepare) \
     mmla_status run(const mmla_project_problem *, const mmla_project_args *, void *, void *);
 #include "ops/project/project_variants.inc"
 #undef VARIANT

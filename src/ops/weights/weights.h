@@ -8,6 +8,7 @@
 
 #include <megamla/weights.h>
 
+#include "base/gpu.h"
 #include "base/impl.h"
 
 enum {
@@ -18,7 +19,8 @@ enum {
 
 typedef struct mmla_weights_problem {
     mmla_weights_desc desc; /* rows, cols and scale_cols resolved; cols of Q_*: H * 512 */
-    int32_t n_threads;
+    int32_t n_threads;      /* of the CPU */
+    mmla_gpu gpu;           /* of a context on a CUDA device */
 } mmla_weights_problem;
 
 typedef struct mmla_weights_impl {
@@ -26,7 +28,7 @@ typedef struct mmla_weights_impl {
     mmla_status (*run)(const mmla_weights_problem *p, const mmla_weights_args *args, void *stream);
 } mmla_weights_impl;
 
-#define VARIANT(name, device, features, by_name_only, run) \
+#define VARIANT(name, device, features, by_name_only, run, prepare) \
     mmla_status run(const mmla_weights_problem *, const mmla_weights_args *, void *);
 #include "ops/weights/weights_variants.inc"
 #undef VARIANT
