@@ -21,7 +21,7 @@ if(NOT mmla_have_cuda)
   set(mmla_cuda_excluded "_cuda\\.c$")
   return()
 endif()
-set(mmla_cuda_excluded "gpu_none\\.c$")
+set(mmla_cuda_excluded "gpu(_memory)?_none\\.c$")
 
 get_filename_component(cuda_root ${MMLA_NVCC} REALPATH)
 get_filename_component(cuda_root ${cuda_root}/../.. ABSOLUTE)
