@@ -1,0 +1,107 @@
+/* async.cuh - copies from global to shared memory that do not pass through registers (cp.async), and
+ * barriers of a part of a block.
+ *
+ * PROBLEM    A thread starts copies, closes them into groups in program order, and waits until at
+ *            most n of its own groups are unfinished:
+ *
+ *                gpu_cp_async16(...); gpu_cp_async_commit();     a group, which may be empty
+ *                gpu_cp_async_wait(1); __syncthreads();          all but the newest have landed
+ *
+ *            The wait is for the thread's own copies: others see them after a barrier that both
+ *            pass. A shared buffer is overwritten only after such a barrier too.
+ *
+ * LIMITS     Compute capability 8.0. Both addresses are aligned to the size of the copy. Sixteen
+ *            bytes bypass L1 (.cg), the smaller sizes exist only through it (.ca).
+ *
+ * Every asm is volatile and clobbers memory: the compiler moves no load or store of shared memory
+ * across it.
+ */
+#ifndef MMLA_GPU_ASYNC_CUH
+#define MMLA_GPU_ASYNC_CUH
+
+#include <stdint.h>
+
+#define GPU_DEVICE static __device__ __forceinline__
+
+/* The 32-bit address that instructions on shared memory take. */
+GPU_DEVICE uint32_t gpu_smem_address(const void *shared) {
+    return (uint32_t)__cvta_generic_to_shared(shared);
+}
+
+GPU_DEVICE void gpu_cp_async16(uint32_t smem, const void *global) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem), "l"(global) : "memory");
+}
+
+GPU_DEVICE void gpu_cp_async8(uint32_t smem, const void *global) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(smem), "l"(global) : "memory");
+}
+
+GPU_DEVICE void gpu_cp_async4(uint32_t smem, const void *global) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(smem), "l"(global) : "memory");
+}
+
+/* The same, or zeros when not valid: the size of the source is then 0 and its address is not read,
+ * whatever it is. */
+GPU_DEVICE void gpu_cp_async16_zero(uint32_t smem, const void *global, bool valid) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(global),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+GPU_DEVICE void gpu_cp_async8_zero(uint32_t smem, const void *global, bool valid) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(smem), "l"(global),
+                 "r"(valid ? 8 : 0)
+                 : "memory");
+}
+
+GPU_DEVICE void gpu_cp_async4_zero(uint32_t smem, const void *global, bool valid) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(global),
+                 "r"(valid ? 4 : 0)
+                 : "memory");
+}
+
+/* Closes the thread's copies since the last call into a group; none is a group that is complete. */
+GPU_DEVICE void gpu_cp_async_commit(void) {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Until at most n of the thread's newest groups are unfinished. The instruction takes a constant, so
+ * n is one, from 0 to 7, and the switch folds away. */
+GPU_DEVICE void gpu_cp_async_wait(const int n) {
+    switch (n) {
+    case 1:
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        break;
+    case 2:
+        asm volatile("cp.async.wait_group 2;" ::: "memory");
+        break;
+    case 3:
+        asm volatile("cp.async.wait_group 3;" ::: "memory");
+        break;
+    case 4:
+        asm volatile("cp.async.wait_group 4;" ::: "memory");
+        break;
+    case 5:
+        asm volatile("cp.async.wait_group 5;" ::: "memory");
+        break;
+    case 6:
+        asm volatile("cp.async.wait_group 6;" ::: "memory");
+        break;
+    case 7:
+        asm volatile("cp.async.wait_group 7;" ::: "memory");
+        break;
+    default: /* 0, and whatever is no such constant: waiting for all is always right */
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+        break;
+    }
+}
+
+/* A barrier of `threads` threads, a multiple of 32, that come with the same id. 0 is what
+ * __syncthreads uses, so id is from 1 to 15. */
+GPU_DEVICE void gpu_barrier(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+#undef GPU_DEVICE
+
+#endif
