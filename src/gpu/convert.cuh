@@ -1,0 +1,106 @@
+/* convert.cuh - numbers from one format to another, two at a time, on the GPU.
+ *
+ * PROBLEM    The functions of src/num, where a thread has a pair. Of a pair, the first number is
+ *            the one at the lower address: the low byte of two e4m3, the low nibble of two e2m1,
+ *            the low half of two bf16.
+ *
+ *                e4m3 pair --> two fp32       e2m1 pair --> two fp32      ue8m0 byte --> fp32
+ *                e4m3 pair, scale --> two bf16, rounded once;  e2m1 pair likewise
+ *                two fp32 --> e4m3 pair       two fp32 --> two bf16       two bf16 --> two fp32
+ *
+ * NUMERICS   Every result is that of the function of src/num, for every input: ties to even,
+ *            saturation at 448 (of infinities too), subnormals kept, NaN to 0x7F and 0x7FFF. Only
+ *            an fp32 NaN that comes out may have other bits than on the CPU; whatever is made of
+ *            it by the functions here has not. tests/gpu checks all 2^32 fp32 and all codes.
+ *
+ * COST       From capability 8.9 on, e4m3 has instructions, half a one a number. Before, three to
+ *            four to read one, and about fifteen to make one. e2m1 takes shifts everywhere: its
+ *            instruction exists only on some GPUs of capability 10.0 and later.
+ *
+ * LIMITS     Capability 8.0.
+ */
+#ifndef MMLA_GPU_CONVERT_CUH
+#define MMLA_GPU_CONVERT_CUH
+
+#include <stdint.h>
+
+#include "gpu/convert_bits.h"
+#include "num/e4m3.h"
+
+#define GPU_DEVICE static __device__ __forceinline__
+
+/* Two bf16 of a word. Exact; the bits of a NaN are kept. */
+GPU_DEVICE float2 gpu_f32x2_from_bf16x2(uint32_t halves) {
+    return make_float2(__uint_as_float(halves << 16), __uint_as_float(halves & 0xFFFF0000u));
+}
+
+/* Two fp32 rounded to bf16, as mmla_bf16_from_f32. */
+GPU_DEVICE uint32_t gpu_bf16x2_from_f32x2(float first, float second) {
+    uint32_t halves;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(second), "f"(first));
+    return halves;
+}
+
+/* Two fp16 of a word. Exact. */
+GPU_DEVICE float2 gpu_f32x2_from_f16x2(uint32_t halves) {
+    float2 x;
+    asm("{\n"
+        ".reg .f16 low, high;\n"
+        "mov.b32 {low, high}, %2;\n"
+        "cvt.f32.f16 %0, low;\n"
+        "cvt.f32.f16 %1, high;\n"
+        "}"
+        : "=f"(x.x), "=f"(x.y)
+        : "r"(halves));
+    return x;
+}
+
+/* The values of two e4m3 codes; only the low 16 bits of `codes` are looked at. */
+GPU_DEVICE float2 gpu_f32x2_from_e4m3x2(uint32_t codes) {
+#if __CUDA_ARCH__ >= 890
+    uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)codes));
+    return gpu_f32x2_from_f16x2(halves);
+#else
+    return make_float2(mmla_e4m3_to_f32_by_bits(codes & 0xFFu),
+                       mmla_e4m3_to_f32_by_bits(codes >> 8 & 0xFFu));
+#endif
+}
+
+/* Two e4m3 codes times a scale, the product rounded to bf16. */
+GPU_DEVICE uint32_t gpu_bf16x2_from_e4m3x2(uint32_t codes, float scale) {
+    const float2 x = gpu_f32x2_from_e4m3x2(codes);
+    return gpu_bf16x2_from_f32x2(x.x * scale, x.y * scale);
+}
+
+/* Two fp32 to e4m3 codes, as mmla_e4m3_from_f32; the high 16 bits of the result are 0. */
+GPU_DEVICE uint32_t gpu_e4m3x2_from_f32x2(float first, float second) {
+#if __CUDA_ARCH__ >= 890
+    uint16_t codes;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(second), "f"(first));
+    return codes;
+#else
+    return mmla_e4m3_from_f32(first) | (uint32_t)mmla_e4m3_from_f32(second) << 8;
+#endif
+}
+
+/* The values of the two e2m1 codes of a byte; the other 24 bits must be 0. */
+GPU_DEVICE float2 gpu_f32x2_from_e2m1x2(uint32_t byte) {
+    const float2 x = gpu_f32x2_from_f16x2(mmla_e2m1x2_to_f16x2_times_2_14th(byte));
+    return make_float2(x.x * 0x1p14f, x.y * 0x1p14f);
+}
+
+/* Two e2m1 codes times a scale, the product rounded to bf16. */
+GPU_DEVICE uint32_t gpu_bf16x2_from_e2m1x2(uint32_t byte, float scale) {
+    const float2 x = gpu_f32x2_from_e2m1x2(byte);
+    return gpu_bf16x2_from_f32x2(x.x * scale, x.y * scale);
+}
+
+/* The value of a ue8m0 byte, 0 .. 255. */
+GPU_DEVICE float gpu_f32_from_ue8m0(uint32_t byte) {
+    return mmla_ue8m0_to_f32_by_bits(byte);
+}
+
+#undef GPU_DEVICE
+
+#endif

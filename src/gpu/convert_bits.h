@@ -1,0 +1,40 @@
+/* convert_bits.h - number formats opened by arithmetic instead of cases.
+ *
+ * The functions of src/num take a format apart as its definition does, with a case for subnormals. A
+ * GPU thread would execute every case of its warp. Here the bits of a code are moved to where fp32
+ * or fp16 has exponent and mantissa, which gives the value times a power of two (of subnormals too,
+ * since both formats keep theirs), and one exact product corrects the power. For host and device,
+ * so that the CPU's tests walk all codes; convert.cuh uses them where a GPU has no instruction.
+ */
+#ifndef MMLA_GPU_CONVERT_BITS_H
+#define MMLA_GPU_CONVERT_BITS_H
+
+#include "num/bits.h"
+
+/* The value of an e4m3 code, 0 .. 255, like mmla_e4m3_to_f32. Exponent field and mantissa of the
+ * code become the lowest four and the highest three bits of fp32's: 2^(7 - 127) times the value. */
+MMLA_INLINE float mmla_e4m3_to_f32_by_bits(uint32_t code) {
+    const uint32_t sign = (code & 0x80u) << 24;
+    const float x = mmla_f32_of_bits(sign | (code & 0x7Fu) << 20) * 0x1p120f;
+    return (code & 0x7Fu) == 0x7Fu ? mmla_f32_of_bits(sign | 0x7FC00000u) : x;
+}
+
+/* The value of an e2m1 code, 0 .. 15, like mmla_e2m1_to_f32: likewise, 2^(1 - 127) times it. */
+MMLA_INLINE float mmla_e2m1_to_f32_by_bits(uint32_t code) {
+    return mmla_f32_of_bits((code & 8u) << 28 | (code & 7u) << 22) * 0x1p126f;
+}
+
+/* The two e2m1 codes of a byte as two fp16, low nibble in the low half, 2^(1 - 15) times their
+ * values; no other bits of `byte` may be set. */
+MMLA_INLINE uint32_t mmla_e2m1x2_to_f16x2_times_2_14th(uint32_t byte) {
+    const uint32_t apart = byte | byte << 12; /* a nibble at the bottom of each half */
+    return (apart & 0x00080008u) << 12 | (apart & 0x00070007u) << 9;
+}
+
+/* The value of a ue8m0 byte, 0 .. 255, like mmla_ue8m0_to_f32. */
+MMLA_INLINE float mmla_ue8m0_to_f32_by_bits(uint32_t byte) {
+    const uint32_t bits = byte << 23 > 0x00400000u ? byte << 23 : 0x00400000u; /* 0 is 2^-127 */
+    return mmla_f32_of_bits(byte == 255u ? 0x7FC00000u : bits);
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* The arithmetic of convert_bits.h gives what the definitions in src/num give, for every code. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "gpu/convert_bits.h"
+#include "num/e2m1.h"
+#include "num/e4m3.h"
+#include "num/ue8m0.h"
+
+static void e4m3_by_bits_is_e4m3_for_every_code(void **state) {
+    (void)state;
+    for (uint32_t code = 0; code < 256; code++) {
+        assert_int_equal(mmla_bits_of_f32(mmla_e4m3_to_f32_by_bits(code)),
+                         mmla_bits_of_f32(mmla_e4m3_to_f32((uint8_t)code)));
+    }
+}
+
+static void e2m1_by_bits_is_e2m1_for_every_code(void **state) {
+    (void)state;
+    for (uint32_t code = 0; code < 16; code++) {
+        assert_int_equal(mmla_bits_of_f32(mmla_e2m1_to_f32_by_bits(code)),
+                         mmla_bits_of_f32(mmla_e2m1_to_f32((uint8_t)code)));
+    }
+}
+
+/* An fp16 below 2, by its definition. */
+static float f16_value(uint32_t half) {
+    const int exponent = (int)(half >> 10 & 31), mantissa = (int)(half & 1023);
+    const float magnitude = exponent == 0 ? ldexpf((float)mantissa, -24)
+                                          : ldexpf((float)(1024 + mantissa), exponent - 25);
+    return half >> 15 ? -magnitude : magnitude;
+}
+
+static void e2m1_pair_as_f16_is_e2m1_for_every_byte(void **state) {
+    (void)state;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        const uint32_t pair = mmla_e2m1x2_to_f16x2_times_2_14th(byte);
+        const float low = f16_value(pair & 0xFFFF) * 0x1p14f,
+                    high = f16_value(pair >> 16) * 0x1p14f;
+        assert_int_equal(mmla_bits_of_f32(low), mmla_bits_of_f32(mmla_e2m1_to_f32(byte & 15)));
+        assert_int_equal(mmla_bits_of_f32(high),
+                         mmla_bits_of_f32(mmla_e2m1_to_f32((uint8_t)(byte >> 4))));
+    }
+}
+
+static void ue8m0_by_bits_is_ue8m0_for_every_byte(void **state) {
+    (void)state;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        assert_int_equal(mmla_bits_of_f32(mmla_ue8m0_to_f32_by_bits(byte)),
+                         mmla_bits_of_f32(mmla_ue8m0_to_f32((uint8_t)byte)));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(e4m3_by_bits_is_e4m3_for_every_code),
+        cmocka_unit_test(e2m1_by_bits_is_e2m1_for_every_code),
+        cmocka_unit_test(e2m1_pair_as_f16_is_e2m1_for_every_byte),
+        cmocka_unit_test(ue8m0_by_bits_is_ue8m0_for_every_byte),
+    };
+    return cmocka_run_group_tests_name("convert_bits", tests, NULL, NULL);
+}
