@@ -21,7 +21,7 @@ if(NOT mmla_have_cuda)
   set(mmla_cuda_excluded "_cuda\\.c$")
   return()
 endif()
-set(mmla_cuda_excluded "gpu(_memory)?_none\\.c$")
+set(mmla_cuda_excluded "gpu(_[a-z]+)?_none\\.c$")
 
 get_filename_component(cuda_root ${MMLA_NVCC} REALPATH)
 get_filename_component(cuda_root ${cuda_root}/../.. ABSOLUTE)
@@ -34,7 +34,8 @@ set(nvcc_archs "")
 foreach(arch ${MMLA_CUDA_ARCHS})
   list(APPEND nvcc_archs -gencode arch=compute_${arch},code=sm_${arch})
 endforeach()
-list(APPEND nvcc_archs -gencode arch=compute_${arch},code=compute_${arch})
+list(GET MMLA_CUDA_ARCHS -1 last_arch)
+list(APPEND nvcc_archs -gencode arch=compute_${last_arch},code=compute_${last_arch})
 
 # Rounding points are part of the contract: no contraction of a * b + c, IEEE division and roots,
 # subnormals kept.
