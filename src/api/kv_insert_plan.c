@@ -63,8 +63,8 @@ void mmla_kv_insert_plan_destroy(mmla_kv_insert_plan *plan) {
 }
 
 size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan) {
-    (void)plan;
-    return 0;
+    const mmla_kv_insert_impl *impl = impl_of(plan);
+    return impl->workspace_bytes == NULL ? 0 : impl->workspace_bytes(&plan->problem);
 }
 
 const char *mmla_kv_insert_plan_implementation(const mmla_kv_insert_plan *plan) {
@@ -75,7 +75,6 @@ mmla_status mmla_kv_insert_run(const mmla_kv_insert_plan *plan,
                                const mmla_kv_insert_args *args,
                                void *workspace,
                                void *stream) {
-    (void)workspace;
     if (args == NULL) {
         return MMLA_E_NULL;
     }
@@ -99,5 +98,9 @@ mmla_status mmla_kv_insert_run(const mmla_kv_insert_plan *plan,
             mmla_check_pointer(err, "cache", args->cache, MMLA_KV_BASE_ALIGNMENT));
     }
     MMLA_RETURN_IF_FAILED(mmla_check_optional(err, "n_faults", args->n_faults, 4));
-    return impl_of(plan)->run(p, args, stream);
+    if (mmla_kv_insert_workspace_bytes(plan) > 0) {
+        MMLA_RETURN_IF_FAILED(
+            mmla_check_pointer(err, "workspace", workspace, MMLA_WORKSPACE_ALIGNMENT));
+    }
+    return impl_of(plan)->run(p, args, workspace, stream);
 }

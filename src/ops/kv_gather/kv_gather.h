@@ -8,8 +8,10 @@
 
 #include <megamla/kv.h>
 
+#include "base/checked.h"
 #include "base/gpu.h"
 #include "base/impl.h"
+#include "kv/block_table.h"
 #include "kv/layout.h"
 
 typedef struct mmla_kv_gather_problem {
@@ -42,15 +44,25 @@ typedef struct mmla_kv_gather_span {
     bool fits;
 } mmla_kv_gather_span;
 
-mmla_kv_gather_span mmla_kv_gather_span_get(const mmla_kv_gather_problem *p,
-                                            const mmla_kv_gather_args *args,
-                                            int64_t r);
+MMLA_INLINE mmla_kv_gather_span mmla_kv_gather_span_get(const mmla_kv_gather_problem *p,
+                                                        const mmla_kv_gather_args *args,
+                                                        int64_t r) {
+    const int64_t seq = mmla_max_i64(args->seq_lens[r], 0);
+    const int64_t wanted =
+        args->gather_lens == NULL ? seq : mmla_clamp_i64(args->gather_lens[r], 0, seq);
+    const int64_t room = p->desc.rows - p->desc.offset;
+    const mmla_kv_gather_span span = {seq - wanted, mmla_min_i64(wanted, room), wanted <= room};
+    return span;
+}
 
 /* Slot of position `pos` of request r, or -1 when the block table does not lead into the cache. */
-int64_t mmla_kv_gather_slot(const mmla_kv_gather_problem *p,
-                            const mmla_kv_gather_args *args,
-                            int64_t r,
-                            int64_t pos);
+MMLA_INLINE int64_t mmla_kv_gather_slot(const mmla_kv_gather_problem *p,
+                                        const mmla_kv_gather_args *args,
+                                        int64_t r,
+                                        int64_t pos) {
+    const mmla_kv_table table = {p->cache.page_tokens, p->desc.table_width, p->desc.cache.n_pages};
+    return mmla_kv_table_slot(&table, args->block_table + r * p->desc.table_stride, pos);
+}
 
 /* Counts the requests that do not fit into args->n_faults; MMLA_E_INDEX and a message about the
  * first of them, or MMLA_OK. */

@@ -9,31 +9,12 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "kv/block_table.h"
 #include "ops/kv_gather/kv_gather.h"
 
 enum {
     ROWS_PER_UNIT = 16,  /* below that, a thread costs more than it brings */
     UNITS_PER_THREAD = 4 /* several, because a piece may be slow: its pages may be cold */
 };
-
-mmla_kv_gather_span mmla_kv_gather_span_get(const mmla_kv_gather_problem *p,
-                                            const mmla_kv_gather_args *args,
-                                            int64_t r) {
-    const int64_t seq = mmla_max_i64(args->seq_lens[r], 0);
-    const int64_t wanted =
-        args->gather_lens == NULL ? seq : mmla_clamp_i64(args->gather_lens[r], 0, seq);
-    const int64_t room = p->desc.rows - p->desc.offset;
-    return (mmla_kv_gather_span){seq - wanted, mmla_min_i64(wanted, room), wanted <= room};
-}
-
-int64_t mmla_kv_gather_slot(const mmla_kv_gather_problem *p,
-                            const mmla_kv_gather_args *args,
-                            int64_t r,
-                            int64_t pos) {
-    const mmla_kv_table table = {p->cache.page_tokens, p->desc.table_width, p->desc.cache.n_pages};
-    return mmla_kv_table_slot(&table, args->block_table + r * p->desc.table_stride, pos);
-}
 
 mmla_status mmla_kv_gather_report(const mmla_kv_gather_problem *p,
                                   const mmla_kv_gather_args *args) {

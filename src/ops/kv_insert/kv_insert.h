@@ -22,14 +22,16 @@ typedef struct mmla_kv_insert_problem {
 } mmla_kv_insert_problem;
 
 typedef struct mmla_kv_insert_impl {
-    mmla_impl base; /* prefers() takes a mmla_kv_insert_problem */
+    mmla_impl base; /* prefers() and prepare() take a mmla_kv_insert_problem */
+    size_t (*workspace_bytes)(const mmla_kv_insert_problem *p); /* NULL: none */
     mmla_status (*run)(const mmla_kv_insert_problem *p,
                        const mmla_kv_insert_args *args,
+                       void *workspace,
                        void *stream);
 } mmla_kv_insert_impl;
 
-#define VARIANT(name, device, features, by_name_only, run, prepare) \
-    mmla_status run(const mmla_kv_insert_problem *, const mmla_kv_insert_args *, void *);
+#define VARIANT(name, device, features, by_name_only, workspace_bytes, run, prepare) \
+    mmla_status run(const mmla_kv_insert_problem *, const mmla_kv_insert_args *, void *, void *);
 #include "ops/kv_insert/kv_insert_variants.inc"
 #undef VARIANT
 
@@ -50,9 +52,29 @@ typedef struct mmla_kv_insert_place {
     mmla_kv_insert_fault fault;
 } mmla_kv_insert_place;
 
-mmla_kv_insert_place mmla_kv_insert_place_get(const mmla_kv_insert_problem *p,
-                                              const mmla_kv_insert_args *args,
-                                              int64_t t);
+MMLA_INLINE mmla_kv_insert_place mmla_kv_insert_place_get(const mmla_kv_insert_problem *p,
+                                                          const mmla_kv_insert_args *args,
+                                                          int64_t t) {
+    mmla_kv_insert_place place = {-1, 0, MMLA_KV_INSERT_NO_FAULT};
+    const int64_t slot = args->slots[t];
+    if (slot < 0) {
+        return place;
+    }
+    if (!mmla_kv_slot_is_legal(&p->cache, slot)) {
+        place.fault = MMLA_KV_INSERT_BAD_SLOT;
+        return place;
+    }
+    /* The ratio is a power of two: the remainder is its lowest bits, of a negative position too. */
+    const int64_t position = args->positions[t];
+    const int64_t first = position - (position & (p->desc.ratio - 1)); /* of the group */
+    if (position < 0 || first >= p->desc.rope_positions) {
+        place.fault = MMLA_KV_INSERT_BAD_POSITION;
+        return place;
+    }
+    place.slot = slot;
+    place.position = first;
+    return place;
+}
 
 /* Counts the refused rows into args->n_faults; MMLA_E_INDEX and a message about the first of them,
  * or MMLA_OK. */

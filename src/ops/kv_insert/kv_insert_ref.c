@@ -33,7 +33,9 @@ static void insert(const mmla_kv_insert_problem *p,
 
 mmla_status mmla_kv_insert_reference(const mmla_kv_insert_problem *p,
                                      const mmla_kv_insert_args *args,
+                                     void *workspace,
                                      void *stream) {
+    (void)workspace;
     (void)stream;
     uint8_t *cache = args->cache;
     for (int64_t t = 0; t < args->n_slots; t++) {

@@ -11,24 +11,6 @@
 
 enum { ROWS_PER_UNIT = 16 }; /* below that, a thread costs more than it brings */
 
-mmla_kv_insert_place mmla_kv_insert_place_get(const mmla_kv_insert_problem *p,
-                                              const mmla_kv_insert_args *args,
-                                              int64_t t) {
-    const int64_t slot = args->slots[t];
-    if (slot < 0) {
-        return (mmla_kv_insert_place){-1, 0, MMLA_KV_INSERT_NO_FAULT};
-    }
-    if (!mmla_kv_slot_is_legal(&p->cache, slot)) {
-        return (mmla_kv_insert_place){-1, 0, MMLA_KV_INSERT_BAD_SLOT};
-    }
-    const int64_t position = args->positions[t];
-    const int64_t first = position - position % p->desc.ratio; /* of the group, if not negative */
-    if (position < 0 || first >= p->desc.rope_positions) {
-        return (mmla_kv_insert_place){-1, 0, MMLA_KV_INSERT_BAD_POSITION};
-    }
-    return (mmla_kv_insert_place){slot, first, MMLA_KV_INSERT_NO_FAULT};
-}
-
 mmla_status mmla_kv_insert_report(const mmla_kv_insert_problem *p,
                                   const mmla_kv_insert_args *args) {
     int64_t n_faults = 0, first = 0;
