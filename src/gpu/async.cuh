@@ -60,6 +60,14 @@ GPU_DEVICE void gpu_cp_async4_zero(uint32_t smem, const void *global, bool valid
                  : "memory");
 }
 
+/* Sixteen bytes or zeros, with a hint to bring all of the 128 bytes around them into L2: for a stream
+ * of which a thread takes the next 64 bytes soon. */
+GPU_DEVICE void gpu_cp_async16_zero_stream(uint32_t smem, const void *global, bool valid) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(smem), "l"(global),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
 /* Closes the thread's copies since the last call into a group; none is a group that is complete. */
 GPU_DEVICE void gpu_cp_async_commit(void) {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -64,6 +64,22 @@ GPU_DEVICE void gpu_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* Transposes an 8 x 8 matrix of 16-bit elements: the thread held row t / 4, columns 2(t % 4) and the
+ * next one, and gets the same places of the transposed matrix. */
+GPU_DEVICE uint32_t gpu_transpose_b16(uint32_t pair) {
+    uint32_t transposed;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+    return transposed;
+}
+
+/* Products of two pairs of bf16, each rounded once; subnormals are kept. The instruction is a fused
+ * multiply-add of minus zero, which capability 8.0 has and which changes no product. */
+GPU_DEVICE uint32_t gpu_mul_bf16x2(uint32_t a, uint32_t b) {
+    uint32_t product;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+    return product;
+}
+
 /* 2^x within two units in the last place; results below 2^-126 become 0, of -inf too. */
 GPU_DEVICE float gpu_exp2(float x) {
     float y;
