@@ -1,9 +1,12 @@
 /* gpu_cuda.c - base/gpu.h over the CUDA runtime, which is linked statically and looks for the driver
  * when it is first asked something: without a driver the library loads, and opening fails. */
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/gpu.h"
+#include "base/gpu_probe.h"
 
 static mmla_status
 failed(mmla_error *err, mmla_status status, const char *argument, const char *what, cudaError_t e) {
@@ -27,8 +30,10 @@ static void leave(const mmla_gpu *gpu, int before) {
     }
 }
 
+/* The instructions of 9.0a are in kernels only if the library was built for it. */
 static uint32_t features_of(int32_t capability) {
-    return (capability >= 80 ? MMLA_GPU_SM80 : 0u) | (capability == 90 ? MMLA_GPU_SM90A : 0u);
+    const bool hopper = capability == 90 && strstr(MMLA_CUDA_ARCHS, "90a") != NULL;
+    return (capability >= 80 ? MMLA_GPU_SM80 : 0u) | (hopper ? MMLA_GPU_SM90A : 0u);
 }
 
 static cudaError_t
@@ -36,16 +41,64 @@ attribute(int32_t index, enum cudaDeviceAttr which, int32_t *value, cudaError_t 
     return before != cudaSuccess ? before : cudaDeviceGetAttribute(value, which, index);
 }
 
+/* Why the machine's devices cannot even be counted. The runtime has one code for a driver that is
+ * too old and for none at all. */
+static mmla_status no_devices(int32_t index, cudaError_t e, mmla_error *err) {
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (e == cudaErrorNoDevice) {
+        mmla_error_set(err, MMLA_E_DEVICE, "device",
+                       "is CUDA device %d, but the NVIDIA driver finds no device", (int)index);
+    } else if (e == cudaErrorInsufficientDriver && driver == 0) {
+        mmla_error_set(err, MMLA_E_DEVICE, "device",
+                       "is CUDA device %d, but this machine has no NVIDIA driver", (int)index);
+    } else if (e == cudaErrorInsufficientDriver) {
+        mmla_error_set(err, MMLA_E_DEVICE, "device",
+                       "is CUDA device %d, but the NVIDIA driver supports CUDA %d.%d, and this "
+                       "library was built with %d.%d",
+                       (int)index, driver / 1000, driver % 1000 / 10, runtime / 1000,
+                       runtime % 1000 / 10);
+    } else {
+        mmla_error_set(err, MMLA_E_DEVICE, "device",
+                       "is CUDA device %d, but CUDA does not start: %s (%s)", (int)index,
+                       cudaGetErrorString(e), cudaGetErrorName(e));
+    }
+    if (err != NULL) {
+        err->detail = (int64_t)e;
+    }
+    return MMLA_E_DEVICE;
+}
+
+/* Loads kernels: only that shows whether the library has code for this device that its driver takes.
+ * A GPU the library was not built for is refused here, and not by the first plan. */
+static mmla_status check_code(const mmla_gpu *gpu, mmla_error *err) {
+    mmla_error why;
+    if (mmla_gpu_probe_load(gpu, &why) == MMLA_OK) {
+        return MMLA_OK;
+    }
+    const cudaError_t e = (cudaError_t)why.detail;
+    mmla_error_set(err, MMLA_E_DEVICE, "device",
+                   "is CUDA device %d of compute capability %d.%d, but a kernel of this library, "
+                   "built for " MMLA_CUDA_ARCHS ", does not load: %s (%s)",
+                   (int)gpu->index, (int)(gpu->capability / 10), (int)(gpu->capability % 10),
+                   cudaGetErrorString(e), cudaGetErrorName(e));
+    if (err != NULL) {
+        err->detail = (int64_t)e;
+    }
+    return MMLA_E_DEVICE;
+}
+
 mmla_status mmla_gpu_open(int32_t index, mmla_gpu *gpu, mmla_error *err) {
     int n = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
-    if (e != cudaSuccess) {
-        return failed(err, MMLA_E_DEVICE, "device", "is a CUDA device, and there is none", e);
+    if (e != cudaSuccess || n == 0) {
+        return no_devices(index, e == cudaSuccess ? cudaErrorNoDevice : e, err);
     }
     if (index < 0 || index >= n) {
         return mmla_error_set(err, MMLA_E_DEVICE, "device.index",
-                              "is %d, must be 0 .. %d: this machine has %d CUDA device%s",
-                              (int)index, n - 1, n, n == 1 ? "" : "s");
+                              "is %d, but this machine has %d CUDA device%s, must be 0 .. %d",
+                              (int)index, n, n == 1 ? "" : "s", n - 1);
     }
     int32_t major = 0, minor = 0, l2 = 0;
     mmla_gpu g = {.index = index};
@@ -63,12 +116,16 @@ mmla_status mmla_gpu_open(int32_t index, mmla_gpu *gpu, mmla_error *err) {
     g.l2_bytes = l2;
     const char *missing = mmla_gpu_missing(MMLA_GPU_SM80, g.features);
     if (missing[0] != '\0') {
-        return mmla_error_set(err, MMLA_E_DEVICE, "device",
-                              "is CUDA device %d of compute capability %d.%d, must have %s",
-                              (int)index, (int)major, (int)minor, missing);
+        return mmla_error_set(
+            err, MMLA_E_DEVICE, "device",
+            "is CUDA device %d, but its compute capability is %d.%d, must have %s", (int)index,
+            (int)major, (int)minor, missing);
     }
-    *gpu = g;
-    return MMLA_OK;
+    const mmla_status status = check_code(&g, err);
+    if (status == MMLA_OK) {
+        *gpu = g;
+    }
+    return status;
 }
 
 const char *mmla_gpu_missing(uint32_t needed, uint32_t have) {

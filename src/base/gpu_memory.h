@@ -49,8 +49,9 @@ mmla_status mmla_gpu_event_elapsed_us(
     const mmla_gpu *gpu, mmla_gpu_event *from, mmla_gpu_event *to, double *us, mmla_error *err);
 
 /* For reports. CUDA versions are 13000 for 13.0; of the driver, the newest it supports. */
+enum { MMLA_GPU_NAME_BYTES = 256 }; /* as long as CUDA's own */
 typedef struct mmla_gpu_facts {
-    char name[128];
+    char name[MMLA_GPU_NAME_BYTES];
     int64_t memory_bytes;
     int64_t free_bytes;
     int32_t driver_cuda;
