@@ -2,7 +2,7 @@
 PRESET = release
 BUILD = build/$(PRESET)
 PREFIX = /usr/local
-SOURCES = git ls-files --cached --others --exclude-standard '*.c' '*.h' '*_body.inc' '*_products_*.inc' '*_results.inc'
+SOURCES = git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*_body.inc' '*_products_*.inc' '*_results.inc'
 
 .PHONY: all build run test bench fmt check install clean help
 
@@ -44,7 +44,7 @@ clean:
 help:
 	@echo 'make            build the library and the command into build/release'
 	@echo 'make run        build, then replay the sample batch and compare it with the reference'
-	@echo 'make test       build, then run every test; PRESET=asan, tsan, dev, clang: that build'
+	@echo 'make test       build, then run every test; PRESET=asan, tsan, dev, clang, cuda: that build'
 	@echo 'make bench      build, then measure this machine'
 	@echo 'make fmt        format the sources'
 	@echo 'make check      check the format and the include rules'

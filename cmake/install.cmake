@@ -19,6 +19,9 @@ set(mmla_private_libs "-lm -pthread")
 if(mmla_openmp_runtime)
   string(APPEND mmla_private_libs " ${mmla_openmp_runtime}")
 endif()
+if(mmla_have_cuda)
+  string(APPEND mmla_private_libs " -ldl -lrt") # NVIDIA's runtime, inside libmegamla.a, uses them
+endif()
 # The .pc file finds its prefix from where it lies, so the installed tree may be moved.
 file(RELATIVE_PATH mmla_pc_to_prefix
   ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})

@@ -50,10 +50,18 @@ if(NOT CMAKE_CROSSCOMPILING AND NOT MMLA_SANITIZE)
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   add_test(NAME layers_selftest COMMAND ${Python3_EXECUTABLE} tools/check_layers.py --selftest
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  add_test(NAME ptxas_selftest COMMAND ${Python3_EXECUTABLE} tools/check_ptxas.py --selftest
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  if(mmla_have_cuda)
+    add_test(NAME ptxas COMMAND ${Python3_EXECUTABLE} tools/check_ptxas.py ${PROJECT_BINARY_DIR}
+      WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  endif()
   add_test(NAME test_count COMMAND sh ${PROJECT_SOURCE_DIR}/tests/tools/check_count.sh
     ${PROJECT_SOURCE_DIR}/tools/count_tests.awk)
   add_test(NAME abi_exports COMMAND sh ${abi}/check_exports.sh $<TARGET_FILE:megamla_shared>
     ${abi}/exports.txt)
+  add_test(NAME abi_static COMMAND sh ${abi}/check_static.sh $<TARGET_FILE:megamla_static>
+    ${CMAKE_C_COMPILER} ${PROJECT_SOURCE_DIR}/include ${mmla_cudart})
   add_test(NAME readme_example
     COMMAND bash ${PROJECT_SOURCE_DIR}/tests/docs/readme_example.sh ${CMAKE_C_COMPILER})
   add_test(NAME abi_headers COMMAND sh ${abi}/check_headers.sh ${PROJECT_SOURCE_DIR}/include

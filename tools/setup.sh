@@ -3,9 +3,16 @@
 #
 # Looks for each tool or library itself, not for its package, so whatever way it was installed will
 # do. What is missing is installed with apt-get, as root; another user is told the command to run.
+#
+# The CUDA compiler is in no free package of Debian. A build does without it; ci does not, and gets it
+# from PyPI, into build/cuda-toolkit, where cmake/cuda.cmake looks last.
 set -eu
 
 missing=""
+toolkit=build/cuda-toolkit
+toolkit_packages="nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 \
+nvidia-cuda-runtime==13.0.96"
+nvcc_wanted=no
 
 have_command() { command -v "$1" >/dev/null 2>&1; }
 have_library() { have_command pkg-config && pkg-config --exists "$1"; }
@@ -15,6 +22,15 @@ have_clang_runtime() {
     have_command clang && [ -e "$(clang --print-runtime-dir)/libclang_rt.$1-$(uname -m).a" ]
 }
 have_file() { [ -e "$1" ]; }
+have_nvcc() {
+    for nvcc in nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc \
+        "$toolkit/nvidia/cu13/bin/nvcc"; do
+        if "$nvcc" --version >/dev/null 2>&1; then
+            return 0
+        fi
+    done
+    return 1
+}
 
 # need PACKAGE TEST... - notes the package when the test fails.
 need() {
@@ -55,6 +71,56 @@ need_ci() {
     need gcc-aarch64-linux-gnu have_command aarch64-linux-gnu-gcc
     need libc6-dev-arm64-cross have_file /usr/aarch64-linux-gnu/include/stdio.h
     need qemu-user-static have_command qemu-aarch64-static
+    if ! have_nvcc; then
+        nvcc_wanted=yes
+        need python3-venv have_python ensurepip
+        need ca-certificates have_file /etc/ssl/certs/ca-certificates.crt
+    fi
+}
+
+install_missing() {
+    install="apt-get install -y --no-install-recommends$missing"
+    if ! have_command apt-get; then
+        echo "Missing (names of Debian packages):$missing" >&2
+        return 1
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        echo "Missing:$missing" >&2
+        echo "Install them with:" >&2
+        echo "    sudo apt-get update && sudo $install" >&2
+        return 1
+    fi
+    log=build/setup.log
+    mkdir -p build
+    echo "Installing what is missing (log: $log):$missing"
+    export DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2086 # a list of words
+    if ! { apt-get update && $install; } >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        echo "Installing failed; the whole log is $log. The command was:" >&2
+        echo "    apt-get update && $install" >&2
+        return 1
+    fi
+}
+
+# nvcc, its device compiler, its headers and the runtime: 100 MB to fetch, 260 MB unpacked.
+install_nvcc() {
+    log=build/setup_nvcc.log
+    mkdir -p build
+    echo "Installing the CUDA compiler into $toolkit (log: $log)"
+    rm -rf "$toolkit"
+    # shellcheck disable=SC2086 # a list of words
+    if ! { python3 -m venv build/cuda-venv && build/cuda-venv/bin/pip install --no-deps \
+        --only-binary :all: --target "$toolkit" $toolkit_packages; } >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        rm -rf "$toolkit"
+        echo "Missing: nvcc, the CUDA compiler. These packages could not be had from PyPI (the whole" >&2
+        echo "log is $log):" >&2
+        echo "    $toolkit_packages" >&2
+        echo "Any CUDA toolkit of 12.0 or later will do: put its nvcc into PATH." >&2
+        return 1
+    fi
+    rm -rf build/cuda-venv
 }
 
 for what in "$@"; do
@@ -66,28 +132,10 @@ for what in "$@"; do
         ;;
     esac
 done
-[ -n "$missing" ] || exit 0
 
-install="apt-get install -y --no-install-recommends$missing"
-if ! have_command apt-get; then
-    echo "Missing (names of Debian packages):$missing" >&2
-    exit 1
+if [ -n "$missing" ]; then
+    install_missing
 fi
-if [ "$(id -u)" -ne 0 ]; then
-    echo "Missing:$missing" >&2
-    echo "Install them with:" >&2
-    echo "    sudo apt-get update && sudo $install" >&2
-    exit 1
-fi
-
-log=build/setup.log
-mkdir -p build
-echo "Installing what is missing (log: $log):$missing"
-export DEBIAN_FRONTEND=noninteractive
-# shellcheck disable=SC2086 # a list of words
-if ! { apt-get update && $install; } >"$log" 2>&1; then
-    tail -n 20 "$log" >&2
-    echo "Installing failed; the whole log is $log. The command was:" >&2
-    echo "    apt-get update && $install" >&2
-    exit 1
+if [ $nvcc_wanted = yes ]; then
+    install_nvcc
 fi
