@@ -25,6 +25,9 @@ TWICE = {"README.md", "CMakeLists.txt", "__init__.py", "attend.h", "chain.h", "c
 FORBIDDEN = re.compile(r"\b(getenv|secure_getenv|setenv|printf|fprintf|puts|perror|exit|_exit|abort"
                        r"|rand|system)\s*\(|\b(stdout|stderr)\b")
 LAYOUT_NUMBER = re.compile(r"(?<![\w.])(584|576|528|288|448)[uUlL]*(?![\w.])")
+# Headers of CUDA: nvcc includes what kernels need by itself, and host code sees src/base/gpu.h.
+CUDA_HEADER = re.compile(r"<(cuda|cooperative_groups|driver_types|vector_types|nv/|cub/|thrust/|mma\.h)")
+CUDA_FILE = re.compile(r"\.cuh?$|^src/(base|gpu)/gpu(_\w+)?_cuda\.c$")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 CODE = (".c", ".h", ".inc", ".cu", ".cuh")
 TOP = ("include src model app python bench examples tests fuzz tools cmake docs").split()
@@ -53,8 +56,10 @@ def target_of(include):
 
 def check_include(path, include):
     layer, target = layer_of(path), target_of(include)
-    if include.endswith('.cuh"') and layer != "gpu" and not path.endswith(".cu"):
-        return "%s includes %s: PTX wrappers are for .cu files" % (path, include)
+    if include.endswith('.cuh"') and layer != "gpu" and not path.endswith((".cu", ".cuh")):
+        return "%s includes %s: PTX wrappers are for kernels" % (path, include)
+    if CUDA_HEADER.match(include) and not CUDA_FILE.search(path):
+        return "%s includes %s: only kernels and gpu*_cuda.c see CUDA" % (path, include)
     if target is None:
         if layer == "include" and include not in STANDARD:
             return "%s includes %s: public headers need only the C library" % (path, include)
@@ -90,8 +95,10 @@ def check_file(path, text):
                 found.append("%s:%d: the library does not do this: %s" % (path, n, line.strip()))
             if LAYOUT_NUMBER.search(line) and path not in ("src/kv/layout.h", "src/kv/layout.c"):
                 found.append("%s:%d: a number of kv/layout.h: %s" % (path, n, line.strip()))
-            if re.search(r"\b(__)?asm(__)?\b", line) and layer_of(path) != "gpu":
+            if re.search(r"\b(__)?asm(__)?\b", line) and not path.startswith("src/gpu/"):
                 found.append("%s:%d: assembly stays in src/gpu" % (path, n))
+            elif re.search(r"\b(__)?asm(__)?\b", line) and not path.endswith(".cuh"):
+                found.append("%s:%d: assembly stays in .cuh files" % (path, n))
     return [f for f in found if f]
 
 
@@ -124,6 +131,18 @@ CASES = [
     ("src/ops/a/a3.c", '#include "kv/layout.h"\n#include "ops/a/a.h"\n', ""),
     ("src/kv/k.c", '#include "gpu/tma.cuh"\n', "PTX"),
     ("src/kv/k2.c", '__asm__("nop");\n', "assembly"),
+    ("src/ops/a/a_cuda.cu", 'asm volatile("nop;");\n', "stays in src/gpu"),
+    ("src/gpu/a_kernel.cu", 'asm volatile("nop;");\n', "stays in .cuh"),
+    ("src/gpu/ptx.cuh", 'asm volatile("nop;");\n', ""),
+    ("src/ops/a/a_cuda.cu", '#include "gpu/ptx.cuh"\n#include <cuda_bf16.h>\n', ""),
+    ("src/ops/a/a_cuda.c", "#include <cuda_runtime_api.h>\n", "see CUDA"),
+    ("src/ops/a/a_cuda.h", "#include <cuda_runtime.h>\n", "see CUDA"),
+    ("src/ops/a/a_cuda.cu", '#include "ops/b/b_cuda.h"\n', "each other"),
+    ("src/ops/a/a_cuda.cu", 'printf("%d", 1);\n', "does not do"),
+    ("src/ops/a/a_cuda.cu", "const int row = 584;\n", "kv/layout.h"),
+    ("src/base/gpu_cuda.c", "#include <cuda_runtime_api.h>\n", ""),
+    ("app/bench/b.c", "#include <cublas_v2.h>\n#include <cuda.h>\n", "see CUDA"),
+    ("src/gpu/g.cuh", '#include "ops/a/a.h"\n', "may not see ops"),
     ("include/megamla/p.h", "#include <unistd.h>\n", "C library"),
     ("include/megamla/p2.h", '#include "base/check.h"\n', "may not see base"),
     ("model/m.c", '#include "app/cli/cli.h"\n', "may not see app"),
