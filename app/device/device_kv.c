@@ -1,0 +1,65 @@
+/* device_kv.c - the arrays of kv_insert and kv_gather. */
+#include "app/device/device_call.h"
+#include "app/device/device_extent.h"
+
+void device_stage_kv_insert(device_stage *s, const mmla_kv_insert_desc *d, mmla_kv_insert_args *a) {
+    const int64_t n = a->n_rows, dims = mmla_kv_dims(d->cache.format);
+    if (a->n_slots == 0) {
+        return;
+    }
+    device_stage_add(s, "rows", &a->rows, device_extent(n, d->row_stride, dims, 2), 16, DEVICE_IN);
+    device_stage_add(s, "positions", &a->positions, n * 8, 8, DEVICE_IN);
+    device_stage_add(s, "slots", &a->slots, a->n_slots * 8, 8, DEVICE_IN);
+    device_stage_add(s, "cos_sin", &a->cos_sin, d->rope_positions * MMLA_ROPE_DIM * 4, 4,
+                     DEVICE_IN);
+    if (d->norm != 0) {
+        device_stage_add(s, "norm_weight", &a->norm_weight, dims * 4, 4, DEVICE_IN);
+    }
+    device_stage_add(s, "the cache", &a->cache, device_cache_extent(&d->cache), 16, DEVICE_OUT);
+    device_stage_add(s, "n_faults", &a->n_faults, 4, 4, DEVICE_OUT);
+}
+
+void device_stage_kv_gather(device_stage *s, const mmla_kv_gather_desc *d, mmla_kv_gather_args *a) {
+    const int64_t n = a->n_requests;
+    if (n == 0) {
+        return;
+    }
+    device_stage_add(s, "block_table", &a->block_table,
+                     device_extent(n, d->table_stride, d->table_width, 4), 4, DEVICE_IN);
+    device_stage_add(s, "seq_lens", &a->seq_lens, n * 4, 4, DEVICE_IN);
+    device_stage_add(s, "gather_lens", &a->gather_lens, n * 4, 4, DEVICE_IN);
+    device_stage_add(s, "the cache", &a->cache, device_cache_extent(&d->cache), 16, DEVICE_IN);
+    device_stage_add(s, "out", &a->out,
+                     device_extent(n * d->rows, d->row_stride, MMLA_LATENT_DIM, 2), 16, DEVICE_OUT);
+    device_stage_add(s, "n_faults", &a->n_faults, 4, 4, DEVICE_OUT);
+}
+
+mmla_status device_call_kv_insert(device_call *call,
+                                  const mmla_kv_insert_plan *plan,
+                                  const mmla_kv_insert_desc *desc,
+                                  const mmla_kv_insert_args *args) {
+    mmla_kv_insert_args a = *args;
+    device_run run;
+    mmla_status status = device_run_begin(call, &run, a.error);
+    device_stage_kv_insert(&run.stage, desc, &a);
+    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
+    if (status == MMLA_OK) {
+        status = mmla_kv_insert_run(plan, &a, run.workspace, run.stage.stream);
+    }
+    return device_run_end(call, &run, status, a.error);
+}
+
+mmla_status device_call_kv_gather(device_call *call,
+                                  const mmla_kv_gather_plan *plan,
+                                  const mmla_kv_gather_desc *desc,
+                                  const mmla_kv_gather_args *args) {
+    mmla_kv_gather_args a = *args;
+    device_run run;
+    mmla_status status = device_run_begin(call, &run, a.error);
+    device_stage_kv_gather(&run.stage, desc, &a);
+    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
+    if (status == MMLA_OK) {
+        status = mmla_kv_gather_run(plan, &a, run.workspace, run.stage.stream);
+    }
+    return device_run_end(call, &run, status, a.error);
+}

@@ -1,0 +1,80 @@
+/* device_list.c - the arrays of the index builders: those that the kind reads and writes. The
+ * pointers of the others stay as they are, and a kernel that followed one would fault. */
+#include "app/device/device_call.h"
+#include "app/device/device_extent.h"
+
+#define OF(kind) (1u << MMLA_LIST_##kind)
+enum {
+    BY_QUERY = OF(WINDOW) | OF(DRAFT) | OF(COMBINED) | OF(IMAGE_SPANS),
+    BY_REQUEST = OF(COMPRESSED) | OF(COMPRESSED_SLOTS) | OF(RING_SLOTS),
+    HAS_TABLE = OF(WINDOW) | OF(DRAFT) | OF(COMPRESSED) | OF(COMPRESSED_SLOTS),
+    HAS_LIST = OF(WINDOW) | OF(DRAFT) | OF(COMPRESSED) | OF(COMBINED),
+    HAS_SLOTS = OF(COMPRESSED_SLOTS) | OF(RING_SLOTS)
+};
+
+/* One array: which kinds have it, and the rest as of device_stage_add. */
+typedef struct array {
+    unsigned kinds;
+    const char *name;
+    void *pointer;
+    int64_t bytes, element_bytes;
+    device_access access;
+} array;
+
+void device_stage_list(device_stage *s, const mmla_list_desc *d, mmla_list_args *a) {
+    const int64_t n = a->n_tokens, r = a->n_requests;
+    if (n == 0) {
+        return;
+    }
+    const unsigned images = d->image_tokens > 0 ? OF(COMBINED) : 0u;
+    const int64_t table = device_extent(r, d->table_stride, d->table_width, 4);
+    const int64_t topk = device_extent(n, d->topk_stride, d->topk_width, 4);
+    const int64_t list = device_extent(n, d->list_stride, d->width, 4);
+    /* The spans of all requests; none behind a count that is not one. */
+    const int64_t n_spans = d->kind == MMLA_LIST_IMAGE_SPANS && r > 0 && a->span_start != NULL
+                                ? mmla_max_i64(a->span_start[r], 0)
+                                : 0;
+    const array arrays[] = {
+        {BY_QUERY, "query_start", &a->query_start, (r + 1) * 4, 4, DEVICE_IN},
+        {BY_QUERY, "seq_lens", &a->seq_lens, r * 4, 4, DEVICE_IN},
+        {OF(COMBINED), "gather_lens", &a->gather_lens, r * 4, 4, DEVICE_IN},
+        {HAS_TABLE, "block_table", &a->block_table, table, 4, DEVICE_IN},
+        {OF(RING_SLOTS), "ring_blocks", &a->ring_blocks, r * 4, 4, DEVICE_IN},
+        {BY_REQUEST, "request", &a->request, n * 4, 4, DEVICE_IN},
+        {OF(COMPRESSED) | OF(COMBINED), "topk", &a->topk, topk, 4, DEVICE_IN},
+        {HAS_SLOTS, "positions", &a->positions, n * 8, 8, DEVICE_IN},
+        {HAS_SLOTS, "slots", &a->slots, n * 8, 8, DEVICE_IN},
+        {HAS_LIST, "valid", &a->valid, n, 1, DEVICE_IN},
+        {images, "left", &a->left, n * 4, 4, DEVICE_IN},
+        {images, "right", &a->right, n * 4, 4, DEVICE_IN},
+        {OF(IMAGE_SPANS), "span_start", &a->span_start, (r + 1) * 4, 4, DEVICE_IN},
+        {OF(IMAGE_SPANS), "spans", &a->spans, n_spans * 8, 4, DEVICE_IN},
+        {HAS_LIST, "list", &a->list, list, 4, DEVICE_OUT},
+        {HAS_LIST, "lens", &a->lens, n * 4, 4, DEVICE_OUT},
+        {HAS_SLOTS, "out_slots", &a->out_slots, n * 8, 8, DEVICE_OUT},
+        {OF(IMAGE_SPANS), "out_left", &a->out_left, n * 4, 4, DEVICE_OUT},
+        {OF(IMAGE_SPANS), "out_right", &a->out_right, n * 4, 4, DEVICE_OUT},
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        const array *it = &arrays[i];
+        if ((it->kinds & (1u << d->kind)) != 0) {
+            device_stage_add(s, it->name, it->pointer, it->bytes, it->element_bytes, it->access);
+        }
+    }
+}
+#undef OF
+
+mmla_status device_call_list(device_call *call,
+                             const mmla_list_plan *plan,
+                             const mmla_list_desc *desc,
+                             const mmla_list_args *args) {
+    mmla_list_args a = *args;
+    device_run run;
+    mmla_status status = device_run_begin(call, &run, a.error);
+    device_stage_list(&run.stage, desc, &a);
+    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
+    if (status == MMLA_OK) {
+        status = mmla_list_run(plan, &a, run.workspace, run.stage.stream);
+    }
+    return device_run_end(call, &run, status, a.error);
+}

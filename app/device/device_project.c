@@ -1,0 +1,37 @@
+/* device_project.c - the arrays of the grouped output projection. */
+#include "app/device/device_call.h"
+#include "app/device/device_extent.h"
+
+enum { K = MMLA_GROUP_DIM, CHUNKS = MMLA_GROUP_DIM / MMLA_OUT_CHUNK_DIM, RANK_DEFAULT = 1024 };
+
+void device_stage_project(device_stage *s, const mmla_project_desc *d, mmla_project_args *a) {
+    const int64_t n = a->n_tokens, g = d->n_groups, rank = d->rank != 0 ? d->rank : RANK_DEFAULT;
+    const bool packed = d->x_scale_layout == MMLA_SCALE_PACKED;
+    if (n == 0) {
+        return;
+    }
+    device_stage_add(s, "x", &a->x, n * g * K, 16, DEVICE_IN);
+    device_stage_add(
+        s, "x_scale", &a->x_scale,
+        packed ? device_packed_extent(n, g, d->x_scale_word_stride, d->x_scale_group_stride)
+               : n * g * CHUNKS,
+        packed ? 4 : 1, DEVICE_IN);
+    device_stage_add(s, "weight", &a->weight, g * rank * K, 16, DEVICE_IN);
+    device_stage_add(s, "weight_scale", &a->weight_scale, g * rank * CHUNKS, 1, DEVICE_IN);
+    device_stage_add(s, "z", &a->z, n * g * rank * 2, 2, DEVICE_OUT);
+}
+
+mmla_status device_call_project(device_call *call,
+                                const mmla_project_plan *plan,
+                                const mmla_project_desc *desc,
+                                const mmla_project_args *args) {
+    mmla_project_args a = *args;
+    device_run run;
+    mmla_status status = device_run_begin(call, &run, a.error);
+    device_stage_project(&run.stage, desc, &a);
+    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
+    if (status == MMLA_OK) {
+        status = mmla_project_run(plan, &a, run.workspace, run.stage.stream);
+    }
+    return device_run_end(call, &run, status, a.error);
+}
