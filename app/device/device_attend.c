@@ -19,8 +19,7 @@ static int64_t out_scale_bytes(const mmla_attend_desc *d, int64_t n_tokens) {
     return 0;
 }
 
-/* Results, which the fused call and merge have in common; pointers by address. */
-static void stage_results(
+void device_stage_results(
     device_stage *s, const mmla_attend_desc *d, int64_t n, void *out, void *out_scale, void *lse) {
     const int64_t code_bytes = d->out_form == MMLA_OUT_BF16 ? 2 : 1;
     device_stage_add(s, "out", out, n * d->n_heads * D * code_bytes, 32, DEVICE_OUT);
@@ -58,67 +57,49 @@ void device_stage_attend(device_stage *s, const mmla_attend_desc *d, mmla_attend
                          DEVICE_IN);
         device_stage_add(s, "compressed_lens", &a->compressed_lens, n * 4, 4, DEVICE_IN);
     }
-    stage_results(s, d, n, &a->out, &a->out_scale, &a->lse);
+    device_stage_results(s, d, n, &a->out, &a->out_scale, &a->lse);
     device_stage_add(s, "max_logits", &a->max_logits, n * h * 4, 4, DEVICE_OUT);
     device_stage_add(s, "n_faults", &a->n_faults, 4, 4, DEVICE_OUT);
 }
 
-void device_stage_merge(device_stage *s, mmla_attend_merge_args *a) {
-    const int64_t n = a->n_tokens, h = a->n_heads;
-    if (n == 0) {
-        return;
-    }
-    const mmla_attend_desc d = {.n_heads = a->n_heads,
-                                .out_form = a->out_form,
-                                .out_scale_word_stride = a->out_scale_word_stride,
-                                .out_scale_group_stride = a->out_scale_group_stride};
-    device_stage_add(s, "out_a", &a->out_a, n * h * D * 2, 16, DEVICE_IN);
-    device_stage_add(s, "lse_a", &a->lse_a, n * h * 4, 4, DEVICE_IN);
-    device_stage_add(s, "out_b", &a->out_b, n * h * D * 2, 16, DEVICE_IN);
-    device_stage_add(s, "lse_b", &a->lse_b, n * h * 4, 4, DEVICE_IN);
-    device_stage_add(s, "sink", &a->sink, h * 4, 4, DEVICE_IN);
-    stage_results(s, &d, n, &a->out, &a->out_scale, &a->lse);
+typedef struct attend_job {
+    const mmla_attend_plan *plan;
+    mmla_attend_args args;
+} attend_job;
+
+static mmla_status attend_run(void *job, void *workspace, void *stream) {
+    const attend_job *j = job;
+    return mmla_attend_run(j->plan, &j->args, workspace, stream);
 }
 
 mmla_status device_call_attend(device_call *call,
                                const mmla_attend_plan *plan,
                                const mmla_attend_desc *desc,
                                const mmla_attend_args *args) {
-    mmla_attend_args a = *args;
+    attend_job job = {plan, *args};
     device_run run;
-    mmla_status status = device_run_begin(call, &run, a.error);
-    device_stage_attend(&run.stage, desc, &a);
-    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
-    if (status == MMLA_OK) {
-        status = mmla_attend_run(plan, &a, run.workspace, run.stage.stream);
-    }
-    return device_run_end(call, &run, status, a.error);
+    device_run_begin(call, &run);
+    device_stage_attend(&run.stage, desc, &job.args);
+    return device_run_finish(call, &run, attend_run, &job, args->error);
+}
+
+typedef struct chain_job {
+    const mmla_chain_plan *plan;
+    mmla_attend_args args;
+} chain_job;
+
+static mmla_status chain_run(void *job, void *workspace, void *stream) {
+    const chain_job *j = job;
+    return mmla_chain_run(j->plan, &j->args, workspace, stream);
 }
 
 mmla_status device_call_chain(device_call *call,
                               const mmla_chain_plan *plan,
                               const mmla_attend_desc *desc,
                               const mmla_attend_args *args) {
-    mmla_attend_args a = *args;
+    chain_job job = {plan, *args};
     device_run run;
-    mmla_status status = device_run_begin(call, &run, a.error);
-    device_stage_attend(&run.stage, desc, &a);
-    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
-    if (status == MMLA_OK) {
-        status = mmla_chain_run(plan, &a, run.workspace, run.stage.stream);
-    }
-    return device_run_end(call, &run, status, a.error);
-}
-
-mmla_status
-device_call_merge(device_call *call, const mmla_attend_merge_args *args, mmla_error *err) {
-    mmla_attend_merge_args a = *args;
-    device_run run;
-    mmla_status status = device_run_begin(call, &run, err);
-    device_stage_merge(&run.stage, &a);
-    status = status == MMLA_OK ? device_stage_upload(&run.stage, err) : status;
-    if (status == MMLA_OK) {
-        status = mmla_attend_merge(call->ctx, &a, run.stage.stream, err);
-    }
-    return device_run_end(call, &run, status, err);
+    device_run_begin(call, &run);
+    device_stage_attend(&run.stage, desc, &job.args);
+    return device_run_finish(call, &run, chain_run, &job, args->error);
 }

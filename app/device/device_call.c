@@ -7,39 +7,93 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/gpu_memory.h"
 
 void device_stage_workspace(device_stage *s, void **workspace, size_t bytes) {
     device_stage_add(s, "the workspace", workspace, (int64_t)bytes, MMLA_WORKSPACE_ALIGNMENT,
                      DEVICE_SCRATCH);
 }
 
-mmla_status device_run_begin(const device_call *call, device_run *run, mmla_error *err) {
+void device_run_begin(const device_call *call, device_run *run) {
     *run = (device_run){.workspace = call->workspace};
     device_stage_init(&run->stage, call->ctx, call->options);
     if (call->workspace == NULL && call->workspace_bytes > 0) {
         const size_t bytes =
             (size_t)mmla_round_up_i64((int64_t)call->workspace_bytes, MMLA_WORKSPACE_ALIGNMENT);
         run->workspace = run->scratch = aligned_alloc(MMLA_WORKSPACE_ALIGNMENT, bytes);
-        if (run->scratch == NULL) {
-            return mmla_error_set(err, MMLA_E_MEMORY, "", "out of memory: %zu bytes were refused",
-                                  bytes);
+        if (run->scratch != NULL) {
+            memset(run->scratch, 0xFF, bytes);
         }
-        memset(run->scratch, 0xFF, bytes);
     }
     device_stage_workspace(&run->stage, &run->workspace, call->workspace_bytes);
-    return MMLA_OK;
 }
 
-mmla_status
-device_run_end(device_call *call, device_run *run, mmla_status status, mmla_error *err) {
-    call->damage[0] = '\0';
-    if (run->stage.is_uploaded) { /* a run that failed must not have harmed anything either */
-        const mmla_status copied =
-            device_stage_download(&run->stage, status == MMLA_OK ? err : NULL);
-        status = status == MMLA_OK ? copied : status;
-        memcpy(call->damage, run->stage.damage, sizeof call->damage);
+/* Records the call; *graph stays NULL where there is nothing to record with. */
+static mmla_status
+record(device_run *run, device_run_fn fn, void *job, mmla_gpu_graph **graph, mmla_error *err) {
+    const device_stage *s = &run->stage;
+    *graph = NULL;
+    if (s->gpu == NULL) {
+        return MMLA_OK;
     }
-    device_stage_deinit(&run->stage);
+    MMLA_RETURN_IF_FAILED(mmla_gpu_capture_begin(s->gpu, s->stream, err));
+    const mmla_status enqueued = fn(job, run->workspace, s->stream);
+    const mmla_status ended =
+        mmla_gpu_capture_end(s->gpu, s->stream, graph, enqueued == MMLA_OK ? err : NULL);
+    return enqueued != MMLA_OK ? enqueued : ended;
+}
+
+static mmla_status
+launch(device_run *run, device_run_fn fn, void *job, mmla_gpu_graph *graph, mmla_error *err) {
+    const device_stage *s = &run->stage;
+    return graph != NULL ? mmla_gpu_graph_launch(s->gpu, graph, s->stream, err)
+                         : fn(job, run->workspace, s->stream);
+}
+
+/* The two launches described in device_call.h. */
+static mmla_status launch_twice(
+    device_run *run, device_run_fn fn, void *job, mmla_gpu_graph **graph, mmla_error *err) {
+    device_stage *s = &run->stage;
+    MMLA_RETURN_IF_FAILED(device_stage_upload_blank(s, s->options.blank, err));
+    MMLA_RETURN_IF_FAILED(record(run, fn, job, graph, err));
+    const mmla_status blank = launch(run, fn, job, *graph, err);
+    if (s->gpu != NULL) {
+        MMLA_RETURN_IF_FAILED(blank);
+        MMLA_RETURN_IF_FAILED(mmla_gpu_stream_wait(s->gpu, s->stream, err));
+    } /* on the CPU such contents may be refused */
+    MMLA_RETURN_IF_FAILED(device_stage_upload_again(s, err));
+    return launch(run, fn, job, *graph, err);
+}
+
+static mmla_status launch_once(device_run *run, device_run_fn fn, void *job, mmla_error *err) {
+    MMLA_RETURN_IF_FAILED(device_stage_upload(&run->stage, err));
+    return fn(job, run->workspace, run->stage.stream);
+}
+
+mmla_status device_run_finish(
+    device_call *call, device_run *run, device_run_fn fn, void *job, mmla_error *err) {
+    device_stage *s = &run->stage;
+    mmla_gpu_graph *graph = NULL;
+    mmla_status status;
+    const int n_workspaces = call->workspace_bytes > 0; /* without arrays there is no work */
+    call->damage[0] = '\0';
+    if (run->workspace == NULL && call->workspace_bytes > 0) {
+        status = mmla_error_set(err, MMLA_E_MEMORY, "", "out of memory: %zu bytes were refused",
+                                call->workspace_bytes);
+    } else if (s->options.graph && s->n_fields > n_workspaces) {
+        status = launch_twice(run, fn, job, &graph, err);
+    } else {
+        status = launch_once(run, fn, job, err);
+    }
+    if (s->is_uploaded) { /* a run that failed must not have harmed anything either */
+        const mmla_status copied = device_stage_download(s, status == MMLA_OK ? err : NULL);
+        status = status == MMLA_OK ? copied : status;
+        memcpy(call->damage, s->damage, sizeof call->damage);
+    }
+    if (graph != NULL) { /* which is not running any more */
+        mmla_gpu_graph_destroy(s->gpu, graph);
+    }
+    device_stage_deinit(s);
     free(run->scratch);
     return status;
 }

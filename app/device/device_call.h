@@ -7,6 +7,11 @@
  * takes the arguments as the operation does on the CPU. On a GPU it stages them (device_stage.h),
  * runs, waits, and brings the results back; what only contents can tell is then no status but a
  * count in n_faults. The device_stage_ functions are for those who run a call more than once.
+ *
+ * With options.graph the call is recorded while its inputs are made of one byte (all lengths -1 or
+ * huge, all numbers NaN), launched so, and launched again with the inputs in place and the workspace
+ * as the first launch left it. The results must be those of a plain call. Without a GPU the two
+ * launches are plain calls.
  */
 #ifndef APP_DEVICE_DEVICE_CALL_H
 #define APP_DEVICE_DEVICE_CALL_H
@@ -76,18 +81,29 @@ void device_stage_list(device_stage *s, const mmla_list_desc *desc, mmla_list_ar
 void device_stage_weights(device_stage *s, const mmla_weights_desc *desc, mmla_weights_args *args);
 void device_stage_project(device_stage *s, const mmla_project_desc *desc, mmla_project_args *args);
 
+/* Results of the fused call and of merge alike; the pointers are given by their addresses. */
+void device_stage_results(device_stage *s,
+                          const mmla_attend_desc *desc,
+                          int64_t n_tokens,
+                          void *out,
+                          void *out_scale,
+                          void *lse);
+
 /* The workspace: *workspace is host memory of that many bytes, or NULL. */
 void device_stage_workspace(device_stage *s, void **workspace, size_t bytes);
 
-/* The beginning and the end of every device_call_: a stage with the workspace in it, which *scratch
- * owns when the caller had none; then, `status` being the run's, results, damage and memory. */
+/* What every device_call_ is made of: begin, add the arrays to the stage, finish. */
 typedef struct device_run {
     device_stage stage;
     void *workspace;
-    void *scratch;
+    void *scratch; /* the workspace of a caller who has none */
 } device_run;
 
-mmla_status device_run_begin(const device_call *call, device_run *run, mmla_error *err);
-mmla_status device_run_end(device_call *call, device_run *run, mmla_status status, mmla_error *err);
+/* Enqueues a job. */
+typedef mmla_status (*device_run_fn)(void *job, void *workspace, void *stream);
+
+void device_run_begin(const device_call *call, device_run *run);
+mmla_status
+device_run_finish(device_call *call, device_run *run, device_run_fn fn, void *job, mmla_error *err);
 
 #endif

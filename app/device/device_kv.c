@@ -34,32 +34,44 @@ void device_stage_kv_gather(device_stage *s, const mmla_kv_gather_desc *d, mmla_
     device_stage_add(s, "n_faults", &a->n_faults, 4, 4, DEVICE_OUT);
 }
 
+typedef struct kv_insert_job {
+    const mmla_kv_insert_plan *plan;
+    mmla_kv_insert_args args;
+} kv_insert_job;
+
+static mmla_status kv_insert_run(void *job, void *workspace, void *stream) {
+    const kv_insert_job *j = job;
+    return mmla_kv_insert_run(j->plan, &j->args, workspace, stream);
+}
+
 mmla_status device_call_kv_insert(device_call *call,
                                   const mmla_kv_insert_plan *plan,
                                   const mmla_kv_insert_desc *desc,
                                   const mmla_kv_insert_args *args) {
-    mmla_kv_insert_args a = *args;
+    kv_insert_job job = {plan, *args};
     device_run run;
-    mmla_status status = device_run_begin(call, &run, a.error);
-    device_stage_kv_insert(&run.stage, desc, &a);
-    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
-    if (status == MMLA_OK) {
-        status = mmla_kv_insert_run(plan, &a, run.workspace, run.stage.stream);
-    }
-    return device_run_end(call, &run, status, a.error);
+    device_run_begin(call, &run);
+    device_stage_kv_insert(&run.stage, desc, &job.args);
+    return device_run_finish(call, &run, kv_insert_run, &job, args->error);
+}
+
+typedef struct kv_gather_job {
+    const mmla_kv_gather_plan *plan;
+    mmla_kv_gather_args args;
+} kv_gather_job;
+
+static mmla_status kv_gather_run(void *job, void *workspace, void *stream) {
+    const kv_gather_job *j = job;
+    return mmla_kv_gather_run(j->plan, &j->args, workspace, stream);
 }
 
 mmla_status device_call_kv_gather(device_call *call,
                                   const mmla_kv_gather_plan *plan,
                                   const mmla_kv_gather_desc *desc,
                                   const mmla_kv_gather_args *args) {
-    mmla_kv_gather_args a = *args;
+    kv_gather_job job = {plan, *args};
     device_run run;
-    mmla_status status = device_run_begin(call, &run, a.error);
-    device_stage_kv_gather(&run.stage, desc, &a);
-    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
-    if (status == MMLA_OK) {
-        status = mmla_kv_gather_run(plan, &a, run.workspace, run.stage.stream);
-    }
-    return device_run_end(call, &run, status, a.error);
+    device_run_begin(call, &run);
+    device_stage_kv_gather(&run.stage, desc, &job.args);
+    return device_run_finish(call, &run, kv_gather_run, &job, args->error);
 }

@@ -64,17 +64,23 @@ void device_stage_list(device_stage *s, const mmla_list_desc *d, mmla_list_args 
 }
 #undef OF
 
+typedef struct list_job {
+    const mmla_list_plan *plan;
+    mmla_list_args args;
+} list_job;
+
+static mmla_status list_run(void *job, void *workspace, void *stream) {
+    const list_job *j = job;
+    return mmla_list_run(j->plan, &j->args, workspace, stream);
+}
+
 mmla_status device_call_list(device_call *call,
                              const mmla_list_plan *plan,
                              const mmla_list_desc *desc,
                              const mmla_list_args *args) {
-    mmla_list_args a = *args;
+    list_job job = {plan, *args};
     device_run run;
-    mmla_status status = device_run_begin(call, &run, a.error);
-    device_stage_list(&run.stage, desc, &a);
-    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
-    if (status == MMLA_OK) {
-        status = mmla_list_run(plan, &a, run.workspace, run.stage.stream);
-    }
-    return device_run_end(call, &run, status, a.error);
+    device_run_begin(call, &run);
+    device_stage_list(&run.stage, desc, &job.args);
+    return device_run_finish(call, &run, list_run, &job, args->error);
 }

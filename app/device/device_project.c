@@ -21,17 +21,23 @@ void device_stage_project(device_stage *s, const mmla_project_desc *d, mmla_proj
     device_stage_add(s, "z", &a->z, n * g * rank * 2, 2, DEVICE_OUT);
 }
 
+typedef struct project_job {
+    const mmla_project_plan *plan;
+    mmla_project_args args;
+} project_job;
+
+static mmla_status project_run(void *job, void *workspace, void *stream) {
+    const project_job *j = job;
+    return mmla_project_run(j->plan, &j->args, workspace, stream);
+}
+
 mmla_status device_call_project(device_call *call,
                                 const mmla_project_plan *plan,
                                 const mmla_project_desc *desc,
                                 const mmla_project_args *args) {
-    mmla_project_args a = *args;
+    project_job job = {plan, *args};
     device_run run;
-    mmla_status status = device_run_begin(call, &run, a.error);
-    device_stage_project(&run.stage, desc, &a);
-    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
-    if (status == MMLA_OK) {
-        status = mmla_project_run(plan, &a, run.workspace, run.stage.stream);
-    }
-    return device_run_end(call, &run, status, a.error);
+    device_run_begin(call, &run);
+    device_stage_project(&run.stage, desc, &job.args);
+    return device_run_finish(call, &run, project_run, &job, args->error);
 }

@@ -119,10 +119,24 @@ zone_put(device_stage *s, const device_field *f, int64_t from, int64_t to, mmla_
     return device_memory_put(s->gpu, s->block + from, s->back, to - from, err);
 }
 
-static mmla_status large_put(device_stage *s, const device_field *f, mmla_error *err) {
+/* What an upload does with the contents of the arrays. */
+typedef struct contents {
+    bool is_blank;
+    uint8_t blank;
+    bool keeps_scratch;
+} contents;
+
+static mmla_status
+large_put(device_stage *s, const device_field *f, const contents *c, mmla_error *err) {
     uint8_t *data = s->block + f->off;
     MMLA_RETURN_IF_FAILED(zone_put(s, f, f->begin, f->off, err));
     MMLA_RETURN_IF_FAILED(zone_put(s, f, f->off + f->bytes, f->end, err));
+    if (c->keeps_scratch && f->access == DEVICE_SCRATCH) {
+        return MMLA_OK;
+    }
+    if (c->is_blank && f->access == DEVICE_IN) {
+        return device_memory_fill(s->gpu, data, c->blank, f->bytes, err);
+    }
     if (f->sparse == NULL) {
         return device_memory_put(s->gpu, data, f->host, f->bytes, err);
     }
@@ -135,7 +149,23 @@ static mmla_status large_put(device_stage *s, const device_field *f, mmla_error 
     return MMLA_OK;
 }
 
-mmla_status device_stage_upload(device_stage *s, mmla_error *err) {
+/* The array of a small field in the image. */
+static mmla_status
+small_fill(device_stage *s, const device_field *f, const contents *c, mmla_error *err) {
+    zone_fill(s->sent + f->begin, f, f->begin, f->off);
+    zone_fill(s->sent + f->off + f->bytes, f, f->off + f->bytes, f->end);
+    if (c->keeps_scratch && f->access == DEVICE_SCRATCH) { /* it travels with the others */
+        return device_memory_get(s->gpu, s->sent + f->off, s->block + f->off, f->bytes, err);
+    }
+    if (c->is_blank && f->access == DEVICE_IN) {
+        memset(s->sent + f->off, c->blank, (size_t)f->bytes);
+    } else {
+        memcpy(s->sent + f->off, f->host, (size_t)f->bytes);
+    }
+    return MMLA_OK;
+}
+
+static mmla_status upload(device_stage *s, const contents *c, mmla_error *err) {
     s->damage[0] = '\0';
     if (!s->is_copied) {
         return MMLA_OK;
@@ -145,18 +175,24 @@ mmla_status device_stage_upload(device_stage *s, mmla_error *err) {
     }
     for (int i = 0; i < s->n_fields; i++) {
         const device_field *f = &s->fields[i];
-        if (!is_small(f)) {
-            MMLA_RETURN_IF_FAILED(large_put(s, f, err));
-            continue;
-        }
-        zone_fill(s->sent + f->begin, f, f->begin, f->off);
-        memcpy(s->sent + f->off, f->host, (size_t)f->bytes);
-        zone_fill(s->sent + f->off + f->bytes, f, f->off + f->bytes, f->end);
+        MMLA_RETURN_IF_FAILED(is_small(f) ? small_fill(s, f, c, err) : large_put(s, f, c, err));
     }
     MMLA_RETURN_IF_FAILED(device_memory_put(s->gpu, s->block, s->sent, s->image_bytes, err));
     MMLA_RETURN_IF_FAILED(device_memory_settle(s->gpu, err));
     s->is_uploaded = true;
     return MMLA_OK;
+}
+
+mmla_status device_stage_upload(device_stage *s, mmla_error *err) {
+    return upload(s, &(contents){0}, err);
+}
+
+mmla_status device_stage_upload_blank(device_stage *s, uint8_t byte, mmla_error *err) {
+    return upload(s, &(contents){.is_blank = true, .blank = byte}, err);
+}
+
+mmla_status device_stage_upload_again(device_stage *s, mmla_error *err) {
+    return upload(s, &(contents){.keeps_scratch = true}, err);
 }
 
 static void damage_report(device_stage *s, bool is_damaged, const char *where, const char *name) {

@@ -64,6 +64,8 @@ typedef struct device_options {
     int64_t alignment; /* of every array, a power of two up to 4096; 0: an odd multiple of what the
                           contract promises */
     bool copies;       /* copies are made on the CPU, too, to test staging itself */
+    bool graph;        /* device_call.h: run from a graph that was recorded with other contents */
+    uint8_t blank;     /* with graph: the byte those contents are made of */
     device_sparse sparse[DEVICE_SPARSE_MAX];
 } device_options;
 
@@ -108,6 +110,11 @@ void device_stage_add(device_stage *s,
 /* The first time also makes room and changes the pointers. When it returns, the copies are there.
  * errors  MMLA_E_MEMORY, MMLA_E_DEVICE */
 mmla_status device_stage_upload(device_stage *s, mmla_error *err);
+
+/* An upload in which every input is made of one byte, and one that leaves scratch as the last run
+ * left it: what a graph finds when it is recorded, and when it is launched again. */
+mmla_status device_stage_upload_blank(device_stage *s, uint8_t byte, mmla_error *err);
+mmla_status device_stage_upload_again(device_stage *s, mmla_error *err);
 
 /* Waits for the stream, copies the results back, looks for damage.
  * errors  MMLA_E_DEVICE: also what went wrong in the work that was enqueued */

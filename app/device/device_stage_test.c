@@ -161,6 +161,37 @@ static void another_upload_brings_other_contents_to_the_same_place(void **state)
     two_destroy(&t);
 }
 
+static void a_blank_upload_keeps_results_and_another_keeps_scratch(void **state) {
+    (void)state;
+    for (int64_t bytes = SMALL; bytes <= LARGE; bytes += LARGE - SMALL) {
+        mmla_context *ctx;
+        device_stage s;
+        uint8_t *host = malloc((size_t)bytes), *in = host, *out = host, *scratch = host;
+        assert_non_null(host);
+        memset(host, 7, (size_t)bytes);
+        assert_int_equal(mmla_context_create(NULL, &ctx, NULL), MMLA_OK);
+        device_stage_init(&s, ctx, &copies);
+        device_stage_add(&s, "in", &in, bytes, 16, DEVICE_IN);
+        device_stage_add(&s, "out", &out, bytes, 16, DEVICE_OUT);
+        device_stage_add(&s, "scratch", &scratch, bytes, 16, DEVICE_SCRATCH);
+        assert_int_equal(device_stage_upload_blank(&s, 0xFE, NULL), MMLA_OK);
+        assert_true(in[0] == 0xFE && in[bytes - 1] == 0xFE);
+        assert_true(out[0] == 7 && scratch[bytes - 1] == 7);
+        scratch[bytes - 1] = 1;
+        out[0] = 1;
+        assert_int_equal(device_stage_upload_again(&s, NULL), MMLA_OK);
+        assert_true(in[0] == 7 && in[bytes - 1] == 7 && out[0] == 7);
+        assert_int_equal(scratch[bytes - 1], 1);
+        assert_int_equal(device_stage_upload(&s, NULL), MMLA_OK);
+        assert_int_equal(scratch[bytes - 1], 7);
+        assert_int_equal(device_stage_download(&s, NULL), MMLA_OK);
+        assert_string_equal(s.damage, "");
+        device_stage_deinit(&s);
+        mmla_context_destroy(ctx);
+        free(host);
+    }
+}
+
 static void of_a_sparse_array_only_the_parts_are_copied(void **state) {
     (void)state;
     enum { BYTES = 100000 };
@@ -214,6 +245,7 @@ int main(void) {
         cmocka_unit_test(bytes_around_an_array_are_watched),
         cmocka_unit_test(a_changed_input_is_damage),
         cmocka_unit_test(another_upload_brings_other_contents_to_the_same_place),
+        cmocka_unit_test(a_blank_upload_keeps_results_and_another_keeps_scratch),
         cmocka_unit_test(of_a_sparse_array_only_the_parts_are_copied),
         cmocka_unit_test(a_stage_without_arrays_is_fine),
     };

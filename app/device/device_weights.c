@@ -46,17 +46,23 @@ void device_stage_weights(device_stage *s, const mmla_weights_desc *desc, mmla_w
     }
 }
 
+typedef struct weights_job {
+    const mmla_weights_plan *plan;
+    mmla_weights_args args;
+} weights_job;
+
+static mmla_status weights_run(void *job, void *workspace, void *stream) {
+    const weights_job *j = job;
+    return mmla_weights_run(j->plan, &j->args, workspace, stream);
+}
+
 mmla_status device_call_weights(device_call *call,
                                 const mmla_weights_plan *plan,
                                 const mmla_weights_desc *desc,
                                 const mmla_weights_args *args) {
-    mmla_weights_args a = *args;
+    weights_job job = {plan, *args};
     device_run run;
-    mmla_status status = device_run_begin(call, &run, a.error);
-    device_stage_weights(&run.stage, desc, &a);
-    status = status == MMLA_OK ? device_stage_upload(&run.stage, a.error) : status;
-    if (status == MMLA_OK) {
-        status = mmla_weights_run(plan, &a, run.workspace, run.stage.stream);
-    }
-    return device_run_end(call, &run, status, a.error);
+    device_run_begin(call, &run);
+    device_stage_weights(&run.stage, desc, &job.args);
+    return device_run_finish(call, &run, weights_run, &job, args->error);
 }
