@@ -8,8 +8,7 @@ static int32_t length_of(const int32_t *lens, int64_t token, int32_t width) {
     return lens == NULL ? width : (int32_t)mmla_clamp_i64(lens[token], 0, width);
 }
 
-/* bf16 rows as a cache of one-record pages without scales. */
-static mmla_kv_view view_of_rows(const mmla_attend_problem *p, const mmla_attend_args *args) {
+mmla_kv_view mmla_attend_rows_view(const mmla_attend_problem *p, const mmla_attend_args *args) {
     return (mmla_kv_view){
         .format = MMLA_KV_NONE,
         .page_tokens = 1,
@@ -45,7 +44,7 @@ static struct named_keys named_keys_of(const mmla_attend_problem *p,
     }
     const bool rows = d->kind == MMLA_ATTEND_ROWS;
     return (struct named_keys){
-        rows ? view_of_rows(p, args) : p->window,
+        rows ? mmla_attend_rows_view(p, args) : p->window,
         rows ? (const void *)args->kv : args->window_cache,
         args->list + token * d->list_stride,
         length_of(args->lens, token, d->list_width),

@@ -30,6 +30,9 @@ typedef struct mmla_key {
     mmla_kv_format format;
 } mmla_key;
 
+/* The bf16 rows of a ROWS call as a cache of one-record pages without scales. */
+mmla_kv_view mmla_attend_rows_view(const mmla_attend_problem *p, const mmla_attend_args *args);
+
 /* Where a walk over a token's lists stands. Starts as {0}. */
 typedef struct mmla_key_cursor {
     int32_t list; /* 0: the first list, 1: the compressed list, 2: done */

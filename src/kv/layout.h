@@ -90,14 +90,17 @@ MMLA_INLINE bool mmla_kv_slot_is_legal(const mmla_kv_view *view, int64_t slot) {
     return slot >= 0 && slot < view->n_slots;
 }
 
-/* Byte offsets of a legal slot's two rows from the cache's base. All products are 64-bit. */
+/* Byte offsets of a legal slot's two rows from the cache's base. All products are 64-bit; the
+ * division is not, because a legal slot fits 31 bits and a GPU divides 64 bits in software. */
 MMLA_INLINE int64_t mmla_kv_data_offset(const mmla_kv_view *view, int64_t slot) {
-    const int64_t page = slot / view->page_tokens, record = slot % view->page_tokens;
+    const int64_t page = (uint32_t)slot / (uint32_t)view->page_tokens;
+    const int64_t record = (uint32_t)slot % (uint32_t)view->page_tokens;
     return page * view->page_stride_bytes + record * view->data_bytes;
 }
 
 MMLA_INLINE int64_t mmla_kv_scale_offset(const mmla_kv_view *view, int64_t slot) {
-    const int64_t page = slot / view->page_tokens, record = slot % view->page_tokens;
+    const int64_t page = (uint32_t)slot / (uint32_t)view->page_tokens;
+    const int64_t record = (uint32_t)slot % (uint32_t)view->page_tokens;
     return page * view->page_stride_bytes + (int64_t)view->page_tokens * view->data_bytes +
            record * view->scale_bytes;
 }

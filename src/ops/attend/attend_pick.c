@@ -1,6 +1,10 @@
 /* attend_pick.c - the list of implementations, from attend_variants.inc. */
 #include "base/cpu.h"
+#include "base/gpu.h"
 #include "ops/attend/attend.h"
+#if defined(MMLA_HAVE_CUDA)
+#include "gpu/attend_mma.h"
+#endif
 
 #if defined(__x86_64__)
 /* With 16 lanes, 8 heads would leave half of every vector empty; two 8-lane vectors a cycle do not.

@@ -1,0 +1,286 @@
+/* attend_mma_launch_cuda.c - which kernel, how many CTAs, how they divide the work, and the launches.
+ *
+ * Two numbers are chosen: groups of 8 heads of a CTA (more of them share a converted key; fewer make
+ * more CTAs) and splits of a token's keys (more make more CTAs, and cost a merge). choose() tries all
+ * and takes what a simple model of the time says is best. Only the splits touch the bits of a result,
+ * so the batch-invariant mode fixes those by the heads and the list widths.
+ */
+#include "gpu/attend_mma.h"
+
+#include "base/check.h"
+#include "base/checked.h"
+
+/* Kernels by keys of a block and groups of heads. */
+static const struct kernel {
+    const void *function;
+    int32_t keys;
+    int32_t n_tiles;
+} kernels[] = {
+#define KERNEL(keys, tiles, blocks) \
+    {(const void *)(uintptr_t)attend_bf16_sm80_k##keys##_h8x##tiles, keys, tiles},
+#include "gpu/attend_mma_kernels.inc"
+#undef KERNEL
+};
+
+enum {
+    N_KERNELS = sizeof kernels / sizeof kernels[0],
+    SM_RESERVED_BYTES = 1024, /* of shared memory, for each CTA of a multiprocessor */
+    /* Most bytes of unmerged results; more tokens than fit take several launches. */
+    PART_BYTES_MAX = 48 << 20
+};
+
+/* Widest record of the formats of a call, as it lies in the stage. */
+static int32_t pitch_of(const mmla_attend_problem *p) {
+    if (p->desc.kind == MMLA_ATTEND_ROWS) {
+        return attend_mma_pitch(MMLA_KV_NONE);
+    }
+    const int32_t window = attend_mma_pitch(p->window.format);
+    return p->compressed.format == MMLA_KV_NONE
+               ? window
+               : (int32_t)mmla_max_i64(window, attend_mma_pitch(p->compressed.format));
+}
+
+static int64_t width_of(const mmla_attend_problem *p) {
+    const mmla_attend_desc *d = &p->desc;
+    const bool two = d->kind == MMLA_ATTEND_PAGED && p->compressed.format != MMLA_KV_NONE;
+    return (int64_t)d->list_width + (two ? d->compressed_width : 0);
+}
+
+/* What a launch is made of. */
+struct choice {
+    const struct kernel *kernel;
+    int32_t smem_bytes;
+    int32_t n_head_tiles;
+    int32_t n_splits;
+};
+
+/* CTAs a multiprocessor holds: by shared memory, and by registers, of which O takes most. */
+static int32_t residents(const mmla_gpu *gpu, const struct kernel *k, int32_t smem_bytes) {
+    const int32_t by_smem = gpu->sm_smem_bytes / (smem_bytes + SM_RESERVED_BYTES);
+    const int32_t by_registers = k->n_tiles <= 2 ? 2 : 1;
+    return by_smem < by_registers ? by_smem : by_registers;
+}
+
+/* Estimated cycles of a call of n tokens. The constants are fitted to times on an H200; only their
+ * order decides anything. */
+static double cycles(const mmla_attend_problem *p, const struct choice *c, int64_t n_tokens) {
+    const double begin_and_end = 5000.0 + 600.0 * c->kernel->n_tiles;
+    const double a_key = 45.0 + 8.0 * c->kernel->n_tiles + (c->kernel->keys == 32 ? 10.0 : 0.0);
+    const double a_part = 300.0 * c->kernel->n_tiles; /* written, and read by the last */
+    const int32_t resident = residents(&p->gpu, c->kernel, c->smem_bytes);
+    const double ctas = (double)n_tokens * c->n_head_tiles * c->n_splits;
+    const double at_once = (double)p->gpu.n_sms * resident;
+    double waves = ctas / at_once;
+    waves = waves > 1.0 ? (double)(int64_t)(waves + 0.999) : 1.0;
+    /* Two CTAs of a multiprocessor share it: each is slower when there are enough to fill it. */
+    const double sharing = ctas > p->gpu.n_sms && resident > 1 ? 1.5 : 1.0;
+    double one = begin_and_end + a_key * (double)width_of(p) / c->n_splits;
+    if (c->n_splits > 1) {
+        one += 3000.0 + a_part * (1 + c->n_splits);
+    }
+    return waves * one * sharing;
+}
+
+/* Splits of the batch-invariant mode: a block of keys or two for each. */
+static int32_t invariant_splits(const mmla_attend_problem *p) {
+    return (int32_t)mmla_clamp_i64(width_of(p) / 160, 1, 4);
+}
+
+static bool choice_init(const mmla_attend_problem *p,
+                        const struct kernel *kernel,
+                        int32_t n_splits,
+                        struct choice *c) {
+    const int32_t groups = p->desc.n_heads / MMLA_HEADS_PER_GROUP;
+    c->kernel = kernel;
+    c->smem_bytes = attend_mma_smem_bytes(kernel->keys, kernel->n_tiles, pitch_of(p));
+    c->n_head_tiles = (groups + kernel->n_tiles - 1) / kernel->n_tiles;
+    c->n_splits = n_splits;
+    return c->smem_bytes <= p->gpu.smem_bytes && kernel->n_tiles <= groups;
+}
+
+/* Tries every kernel with no split, with as many as keep all CTAs at once on the device, and with half
+ * of that: few enough that a call need not remember what was best. */
+static struct choice choose(const mmla_attend_problem *p, int64_t n_tokens) {
+    struct choice best = {0};
+    double best_cycles = 0.0;
+    for (int i = 0; i < N_KERNELS; i++) {
+        struct choice c;
+        if (!choice_init(p, &kernels[i], 1, &c)) {
+            continue;
+        }
+        const int64_t room = (int64_t)p->gpu.n_sms * residents(&p->gpu, c.kernel, c.smem_bytes);
+        const int32_t most =
+            (int32_t)mmla_clamp_i64(room / (n_tokens * c.n_head_tiles), 1, ATTEND_MMA_SPLITS_MAX);
+        const int32_t splits[] = {1, most, most / 2};
+        for (int k = 0; k < 3; k++) {
+            c.n_splits = p->desc.batch_invariant ? invariant_splits(p) : splits[k];
+            const double estimate = c.n_splits < 1 ? 0.0 : cycles(p, &c, n_tokens);
+            if (c.n_splits >= 1 && (best.kernel == NULL || estimate < best_cycles)) {
+                best = c;
+                best_cycles = estimate;
+            }
+        }
+    }
+    return best;
+}
+
+/* Bytes one split of one group of heads leaves in the workspace. */
+static int64_t part_bytes(int32_t n_tiles) {
+    const int64_t heads = 8 * n_tiles;
+    return heads * ATTEND_MMA_DIM * 4 + 2 * heads * 4 + 4;
+}
+
+/* Bytes of a token's unmerged results. */
+static int64_t token_part_bytes(const struct choice *c) {
+    return c->n_head_tiles * (c->n_splits * part_bytes(c->kernel->n_tiles) + 4);
+}
+
+size_t mmla_attend_mma_workspace_bytes_get(const mmla_attend_problem *p) {
+    /* No choice for fewer tokens needs more of a token than the finest: 8 heads and all splits, but
+     * that the last group of heads may have up to 7 tiles too many. */
+    const int64_t tiles = p->desc.n_heads / MMLA_HEADS_PER_GROUP + ATTEND_MMA_TILES_MAX - 1;
+    const int64_t a_token = tiles * (ATTEND_MMA_SPLITS_MAX * part_bytes(1) + 4);
+    const int64_t slack = 4 * (int64_t)MMLA_WORKSPACE_ALIGNMENT; /* between the four arrays */
+    return (size_t)(mmla_min_i64(PART_BYTES_MAX, p->desc.max_tokens * a_token) + slack);
+}
+
+mmla_status mmla_attend_mma_load(const void *problem, mmla_error *err) {
+    const mmla_attend_problem *p = problem;
+    for (int i = 0; i < N_KERNELS; i++) {
+        struct choice c;
+        if (choice_init(p, &kernels[i], 1, &c)) {
+            MMLA_RETURN_IF_FAILED(
+                mmla_gpu_kernel_load(&p->gpu, kernels[i].function, c.smem_bytes, err));
+        }
+    }
+    return MMLA_OK;
+}
+
+static void
+lists_init(const mmla_attend_problem *p, const mmla_attend_args *args, attend_mma_list lists[2]) {
+    const mmla_attend_desc *d = &p->desc;
+    lists[0] = (attend_mma_list){.entries = args->list,
+                                 .lens = args->lens,
+                                 .stride = d->list_stride,
+                                 .width = d->list_width};
+    lists[1] = (attend_mma_list){0};
+    if (d->kind == MMLA_ATTEND_ROWS) {
+        lists[0].pool = (const uint8_t *)args->kv;
+        lists[0].view = mmla_attend_rows_view(p, args);
+        return;
+    }
+    lists[0].pool = args->window_cache;
+    lists[0].view = p->window;
+    if (p->compressed.format != MMLA_KV_NONE) {
+        lists[1] = (attend_mma_list){.pool = args->compressed_cache,
+                                     .entries = args->compressed_list,
+                                     .lens = args->compressed_lens,
+                                     .stride = d->compressed_stride,
+                                     .width = d->compressed_width,
+                                     .view = p->compressed};
+    }
+}
+
+/* Lays the four arrays of a launch of n tokens out in a workspace. */
+static void
+parts_init(attend_mma_params *params, const struct choice *c, int64_t n, void *workspace) {
+    const int64_t groups = n * c->n_head_tiles, parts = groups * c->n_splits;
+    const int64_t heads = 8 * c->kernel->n_tiles;
+    uint8_t *at = workspace;
+    params->part_o = (float *)(void *)at;
+    at += parts * heads * ATTEND_MMA_DIM * 4;
+    params->part_ml = (float *)(void *)at;
+    at += mmla_round_up_i64(parts * 2 * heads * 4, MMLA_WORKSPACE_ALIGNMENT);
+    params->part_n = (int32_t *)(void *)at;
+    at += mmla_round_up_i64(parts * 4, MMLA_WORKSPACE_ALIGNMENT);
+    params->arrived = (int32_t *)(void *)at;
+}
+
+/* Launches params for all tokens, as many at a time as the workspace and the grid take. */
+static mmla_status launch(const mmla_attend_problem *p,
+                          const mmla_attend_args *args,
+                          attend_mma_params *params,
+                          void *workspace,
+                          void *stream) {
+    const struct choice c = choose(p, args->n_tokens);
+    params->n_head_tiles = c.n_head_tiles;
+    params->n_splits = c.n_splits;
+    int64_t at_once = INT32_MAX / (c.n_head_tiles * c.n_splits);
+    if (c.n_splits > 1) {
+        at_once = mmla_min_i64(at_once, PART_BYTES_MAX / token_part_bytes(&c));
+    }
+    for (int64_t first = 0; first < args->n_tokens; first += at_once) {
+        params->first_token = first;
+        params->n_tokens = mmla_min_i64(at_once, args->n_tokens - first);
+        if (c.n_splits > 1) {
+            parts_init(params, &c, params->n_tokens, workspace);
+            MMLA_RETURN_IF_FAILED(
+                mmla_gpu_fill(&p->gpu, params->arrived, 0,
+                              (size_t)(params->n_tokens * c.n_head_tiles) * sizeof(int32_t), stream,
+                              args->error));
+        }
+        const mmla_gpu_launch launch = {
+            .kernel = c.kernel->function,
+            .grid = {(uint32_t)(params->n_tokens * c.n_head_tiles * c.n_splits), 1, 1},
+            .block = ATTEND_MMA_THREADS,
+            .smem_bytes = (uint32_t)c.smem_bytes,
+        };
+        MMLA_RETURN_IF_FAILED(mmla_gpu_launch_run(&p->gpu, &launch, params, stream, args->error));
+    }
+    return MMLA_OK;
+}
+
+/* What the two callers have in common: q as the call gives it, and everything but the results. */
+static attend_mma_params params_of(const mmla_attend_problem *p, const mmla_attend_args *args) {
+    const mmla_attend_desc *d = &p->desc;
+    attend_mma_params params = {
+        .n_heads = d->n_heads,
+        .rotate = 1,
+        .q = args->q,
+        .q_token_stride = d->q_token_stride,
+        .q_layout = d->q_layout,
+        .norm_q = d->q_norm ? args->q : NULL,
+        .norm_q_token_stride = d->q_token_stride,
+        .norm_q_layout = d->q_layout,
+        .q_norm_eps = d->q_norm_eps,
+        .scale_log2e = (float)((double)d->scale * 1.44269504088896340736),
+        .positions = args->positions,
+        .cos_sin = args->cos_sin,
+        .rope_positions = d->rope_positions,
+        .sink = args->sink,
+        .lse = args->lse,
+        .max_logits = args->max_logits,
+    };
+    lists_init(p, args, params.lists);
+    return params;
+}
+
+mmla_status mmla_attend_mma_fused(const mmla_attend_problem *p,
+                                  const mmla_attend_args *args,
+                                  void *workspace,
+                                  void *stream) {
+    attend_mma_params params = params_of(p, args);
+    params.out = args->out;
+    params.out_scale = args->out_scale;
+    params.out_form = p->desc.out_form;
+    params.scale_strides = mmla_out_scale_strides_get(
+        p->desc.out_scale_word_stride, p->desc.out_scale_group_stride, args->n_tokens);
+    params.n_faults = args->n_faults;
+    return launch(p, args, &params, workspace, stream);
+}
+
+mmla_status mmla_attend_mma_step(const mmla_attend_problem *p,
+                                 const mmla_attend_args *args,
+                                 const uint16_t *q,
+                                 uint16_t *o,
+                                 void *workspace,
+                                 void *stream) {
+    attend_mma_params params = params_of(p, args);
+    params.rotate = 0;
+    params.q = q;
+    params.q_token_stride = (int64_t)p->desc.n_heads * MMLA_LATENT_DIM;
+    params.q_layout = MMLA_Q_STANDARD;
+    params.out = (uint8_t *)o;
+    params.out_form = MMLA_OUT_BF16;
+    return launch(p, args, &params, workspace, stream);
+}

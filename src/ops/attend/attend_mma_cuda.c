@@ -1,0 +1,15 @@
+/* attend_mma_cuda.c - the fused call on a CUDA device by src/gpu/attend_mma_launch_cuda.c. */
+#include "gpu/attend_mma.h"
+
+#include "ops/attend/attend.h"
+
+size_t mmla_attend_mma_workspace_bytes(const mmla_attend_problem *p) {
+    return mmla_attend_mma_workspace_bytes_get(p);
+}
+
+mmla_status mmla_attend_mma(const mmla_attend_problem *p,
+                            const mmla_attend_args *args,
+                            void *workspace,
+                            void *stream) {
+    return mmla_attend_mma_fused(p, args, workspace, stream);
+}
