@@ -4,11 +4,12 @@
 #
 # Everything that needs the toolkit (the files that end with _cuda.c, the .cu files, and NVIDIA's
 # runtime, which is linked statically) becomes one object, megamla_cuda.o, in which only names that
-# begin with mmla_ stay global. It goes into both libraries: neither shows anything of CUDA, whoever links
-# the static one needs no toolkit, and the program may hold a CUDA runtime of its own, of any version.
+# begin with mmla_ stay global. It goes into both libraries: neither shows anything of CUDA, whoever
+# links the static one needs no toolkit, and the program may hold a CUDA runtime of its own, of any
+# version.
 
-# Native code is made for each, and the last one's PTX, which a driver compiles for later GPUs. The a
-# of 90a means Hopper with its own instructions; no other GPU runs that, so such PTX is left out.
+# Native code is made for each, and PTX, which a driver compiles for later GPUs, of the last without
+# a letter: the a of 90a means Hopper with its own instructions, which no other GPU runs.
 set(MMLA_CUDA_ARCHS "80;86;89;90a;100;120" CACHE STRING
   "Compute capabilities to make code for; one of them, such as 90a, builds faster")
 
@@ -18,11 +19,8 @@ function(mmla_cuda_find)
   if(MMLA_NVCC AND NOT EXISTS ${MMLA_NVCC})
     unset(MMLA_NVCC CACHE)
   endif()
-  if(NOT MMLA_NVCC AND DEFINED ENV{CUDACXX})
-    set(MMLA_NVCC $ENV{CUDACXX} CACHE FILEPATH "The CUDA compiler")
-  endif()
-  # The last place is where tools/setup.sh puts one.
-  find_program(MMLA_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
+  # CUDACXX is a path or a name. The last place is where tools/setup.sh puts one.
+  find_program(MMLA_NVCC NAMES $ENV{CUDACXX} nvcc NAMES_PER_DIR HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
     PATHS /usr/local/cuda/bin ${PROJECT_SOURCE_DIR}/build/cuda-toolkit/nvidia/cu13/bin)
   if(NOT MMLA_NVCC)
     set(nvcc_error "no nvcc in PATH, CUDA_HOME or /usr/local/cuda" PARENT_SCOPE)
@@ -114,18 +112,21 @@ foreach(arch ${MMLA_CUDA_ARCHS})
   endif()
 endforeach()
 if(NOT mmla_cuda_archs)
-  message(FATAL_ERROR "MMLA_CUDA_ARCHS is '${MMLA_CUDA_ARCHS}'; nvcc knows ${known}")
+  message(FATAL_ERROR "MMLA_CUDA_ARCHS is '${MMLA_CUDA_ARCHS}': nvcc ${nvcc_release} knows none of it")
 endif()
 set(nvcc_archs "")
+set(ptx "")
 foreach(arch ${mmla_cuda_archs})
   list(APPEND nvcc_archs -gencode arch=compute_${arch},code=sm_${arch})
+  if(arch MATCHES "^[0-9]+$")
+    set(ptx ${arch})
+  endif()
 endforeach()
 list(JOIN mmla_cuda_archs ", " mmla_cuda_names)
 set(ptx_names "")
-list(GET mmla_cuda_archs -1 arch)
-if(arch MATCHES "^[0-9]+$")
-  set(ptx_names ", and PTX of ${arch}")
-  list(APPEND nvcc_archs -gencode arch=compute_${arch},code=compute_${arch})
+if(ptx)
+  set(ptx_names ", and PTX of ${ptx}")
+  list(APPEND nvcc_archs -gencode arch=compute_${ptx},code=compute_${ptx})
 endif()
 message(STATUS "CUDA: ${MMLA_NVCC} ${nvcc_release}, code for ${mmla_cuda_names}${ptx_names}")
 
@@ -155,9 +156,9 @@ foreach(source ${cuda_sources})
 endforeach()
 
 # mmla_cuda_object(TARGET) - megamla_cuda.o of TARGET's objects, the kernels and the runtime, and a
-# target of its own: both libraries depend on that, else a parallel make would build it twice. It keeps
-# no section groups: a linker would take one of ours for that of the same name in a program's own
-# runtime, whose names are not ours any more (tests/abi/check_static.sh).
+# target of its own: both libraries depend on that, else a parallel make would build it twice. It
+# keeps no section groups: a linker would take one of ours for that of the same name in a program's
+# own runtime, whose names are not ours any more (tests/abi/check_static.sh).
 function(mmla_cuda_object target)
   set(object ${PROJECT_BINARY_DIR}/megamla_cuda.o)
   add_custom_command(OUTPUT ${object}

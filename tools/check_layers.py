@@ -26,7 +26,7 @@ FORBIDDEN = re.compile(r"\b(getenv|secure_getenv|setenv|printf|fprintf|puts|perr
                        r"|rand|system)\s*\(|\b(stdout|stderr)\b")
 LAYOUT_NUMBER = re.compile(r"(?<![\w.])(584|576|528|288|448)[uUlL]*(?![\w.])")
 # Headers of CUDA: nvcc includes what kernels need by itself, and host code sees src/base/gpu.h.
-CUDA_HEADER = re.compile(r"<(cuda|cooperative_groups|driver_types|vector_types|nv/|cub/|thrust/|mma\.h)")
+CUDA_HEADER = re.compile(r"<(cuda|cooperative_groups|driver_types|nv/|cub/|thrust/|mma\.h)")
 CUDA_FILE = re.compile(r"\.cuh?$|^src/(base|gpu)/gpu(_\w+)?_cuda\.c$")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 CODE = (".c", ".h", ".inc", ".cu", ".cuh")

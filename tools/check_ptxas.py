@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """check_ptxas.py BUILD_DIR [--write] - what the assembler reports of the CUDA kernels.
 
-No kernel may spill, use local memory (a stack) or compute in double precision, and none may use more
-registers than is declared beside its source: x.regs for x.cu, a row a kernel and a column a compute
-capability. A new kernel has to be declared. --write declares what the build has; what it was built
-for no architecture of stays as it was. Read the difference before you commit it: registers decide
+No kernel may spill, use local memory (a stack) or compute in double precision, and none may use
+more registers than is declared beside its source: x.regs for x.cu, a row a kernel and a column a
+compute capability. A new kernel has to be declared. --write declares what the build has, and leaves
+columns that it was not built for. Read the difference before you commit it: registers decide
 how many blocks a multiprocessor holds, which the head of the kernel's file says.
 
 How many registers a kernel gets differs with the release of nvcc, which the first line of x.regs
@@ -215,7 +215,8 @@ def selftest():
                     file.write(text.replace(old, new) if file_name == name else text)
             found, _ = check(root, build)
             if (not found) != (not word) or (word and word not in "\n".join(found)):
-                problems.append("selftest: %s: %r: expected %r, found %r" % (name, new, word, found))
+                problems.append("selftest: %s: %r: expected %r, found %r"
+                                % (name, new, word, found))
             # What was written is accepted, unless the report itself is the problem.
             if name == "k.regs":
                 check(root, build, write=True)

@@ -4,8 +4,8 @@
 # Looks for each tool or library itself, not for its package, so whatever way it was installed will
 # do. What is missing is installed with apt-get, as root; another user is told the command to run.
 #
-# The CUDA compiler is in no free package of Debian. A build does without it; ci does not, and gets it
-# from PyPI, into build/cuda-toolkit, where cmake/cuda.cmake looks last.
+# The CUDA compiler is in no free package of Debian. A build does without it; ci does not, and gets
+# it from PyPI, into build/cuda-toolkit, where cmake/cuda.cmake looks last.
 set -eu
 
 missing=""
@@ -61,6 +61,8 @@ need_fmt() {
 
 need_ci() {
     need_test
+    need make have_command make
+    need git have_command git
     need_fmt
     need python3-numpy have_python numpy
     need clang have_command clang
@@ -113,11 +115,10 @@ install_nvcc() {
     if ! { python3 -m venv build/cuda-venv && build/cuda-venv/bin/pip install --no-deps \
         --only-binary :all: --target "$toolkit" $toolkit_packages; } >"$log" 2>&1; then
         tail -n 5 "$log" >&2
-        rm -rf "$toolkit"
-        echo "Missing: nvcc, the CUDA compiler. These packages could not be had from PyPI (the whole" >&2
-        echo "log is $log):" >&2
+        rm -rf "$toolkit" build/cuda-venv
+        echo "Missing: nvcc, the CUDA compiler. These packages could not be had from PyPI:" >&2
         echo "    $toolkit_packages" >&2
-        echo "Any CUDA toolkit of 12.0 or later will do: put its nvcc into PATH." >&2
+        echo "Any CUDA toolkit of 12.0 or later will do: put its nvcc into PATH. Log: $log" >&2
         return 1
     fi
     rm -rf build/cuda-venv
