@@ -43,6 +43,12 @@ typedef void (*mmla_log_fn)(void *user, const char *line);
 
 /* All zero is a good default: the CPU, every core this process may use, malloc, no log.
  *
+ * On a CUDA device the pointers of a run lead to memory of that device, but for args->error and the
+ * structs themselves; stream is a cudaStream_t of it, passed as void *, NULL is its default stream.
+ * A run enqueues and returns: it neither waits nor allocates and may be captured into a CUDA graph.
+ * Creating contexts and plans loads kernels, which is not legal during a capture. The calling
+ * thread's current device is left as it was. docs/gpu.md says which GPUs there is code for.
+ *
  * Threads are OpenMP's. Its runtime keeps them for the next call, lets them spin for a while when a
  * call ends, and ends the process when the system refuses it one (a limit on processes or memory). A
  * library built without OpenMP (MMLA_OPENMP=OFF) starts at most 64 in every call and does with fewer
@@ -50,7 +56,8 @@ typedef void (*mmla_log_fn)(void *user, const char *line);
  */
 typedef struct mmla_context_options {
     mmla_device device;
-    int32_t n_threads;        /* CPU threads of one call, 1 .. 4096; 0: every core allowed */
+    int32_t n_threads;        /* CPU threads of one call, 1 .. 4096; 0: every core allowed; ignored
+                               * on a CUDA device */
     mmla_allocator allocator; /* alloc NULL: malloc and free */
     mmla_log_fn log;          /* may be NULL */
     void *log_user;
@@ -62,7 +69,8 @@ typedef struct mmla_context mmla_context;
  *
  * memory   *ctx is owned by the library until mmla_context_destroy; it must outlive its plans
  * threads  a context may be used by any number of threads at once
- * errors   MMLA_E_DEVICE  the device is missing or unsupported; the message says why
+ * errors   MMLA_E_DEVICE  the device is missing or unsupported, or the library was built without
+ *                         CUDA; the message says why
  *          MMLA_E_VALUE   n_threads or device.kind out of range, or half an allocator
  *          MMLA_E_MEMORY  the allocator failed.  On failure *ctx is NULL.
  * since    0.1
