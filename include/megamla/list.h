@@ -80,12 +80,16 @@ typedef struct mmla_list_args {
     const int32_t *left;       /* [T], with image_tokens > 0: tokens of the image before this one */
     const int32_t *right;      /* [T], likewise after it */
     const int32_t *span_start; /* [R + 1], first span of each request; rises; [0] is 0 */
-    const int32_t *spans;      /* [span_start[R], 2], first and last position, inclusive */
+    const int32_t *spans;      /* [n_spans, 2], first and last position, inclusive */
+    int64_t n_spans;           /* rows that spans has, at least span_start[R]; 0: not told, which a
+                                  CUDA device does not accept together with spans */
     int32_t *list;             /* [T, width] */
     int32_t *lens;             /* [T] */
     int64_t *out_slots;        /* [T] */
     int32_t *out_left;         /* [T] */
     int32_t *out_right;        /* [T] */
+    int32_t *n_faults;         /* may be NULL: illegal entries of query_start and span_start are
+                                  added to it */
     mmla_error *error;         /* may be NULL, host memory */
 } mmla_list_args;
 
@@ -96,7 +100,7 @@ MMLA_API mmla_status mmla_list_plan_create(mmla_context *ctx,
                                            mmla_list_plan **plan,
                                            mmla_error *err);
 MMLA_API void mmla_list_plan_destroy(mmla_list_plan *plan);
-MMLA_API size_t mmla_list_workspace_bytes(const mmla_list_plan *plan); /* 0 on the CPU */
+MMLA_API size_t mmla_list_workspace_bytes(const mmla_list_plan *plan); /* 0 */
 
 /* mmla_list_run - build one list.
  *
@@ -131,14 +135,28 @@ MMLA_API size_t mmla_list_workspace_bytes(const mmla_list_plan *plan); /* 0 on t
  * Invalid rows (all -1, length 0; slot -1; reach 0 and 0) go to: a `valid` byte of 0, tokens at and
  * past query_start[R], a request outside 0 .. R-1, a negative pos.
  *
- * memory   outputs are written whole, rows 0 .. T-1 and columns 0 .. width-1, and nothing else.
- *          With R = 0 the arrays of requests may be NULL; topk may be NULL when no column of it is
- *          used, spans when there is none
- * stream   the CPU runs before it returns and takes NULL
+ * Illegal entries, which n_faults counts once a call each: query_start[0] and span_start[0] that are
+ * not 0, entries of both below the one before them, of query_start above T, of span_start above
+ * n_spans (when that is told; above 0 when spans is NULL).
+ *
+ * memory   outputs are written whole, rows 0 .. T-1 and columns 0 .. width-1, and nothing else; they
+ *          overlap nothing that is read. With R = 0 the arrays of requests may be NULL; topk may be
+ *          NULL when no column of it is used, spans when there is none. On a CUDA device everything
+ *          but error is device memory
+ * stream   the CPU runs before it returns and takes NULL. CUDA enqueues one kernel on `stream` (a
+ *          cudaStream_t) and returns; it may be captured. A graph that is replayed reads the arrays
+ *          anew: what is fixed is T, R, n_spans and the pointers
  * threads  any number at once on one plan, each with its own outputs
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
- *          MMLA_E_INDEX (CPU): query_start or span_start does not rise from 0, or query_start ends
- *          past T: nothing written
+ *          MMLA_E_INDEX (CPU): an illegal entry; MMLA_E_NULL (CPU): span_start ends above 0 and spans
+ *          is NULL. Nothing is written but n_faults
+ *          MMLA_E_LAUNCH (CUDA): the launch was refused
+ *          CUDA learns of illegal entries too late to return them and does what it can: a token gets
+ *          the row of a request q with 0 <= query_start[q] <= t < query_start[q+1] <= T, or where the
+ *          search for one finds none, which can happen although there is one, an invalid row; a
+ *          request without 0 <= span_start[q] <= span_start[q+1] <= n_spans has no spans. The result
+ *          is the same from run to run. Whatever the arrays hold, only the outputs and n_faults are
+ *          written, and only inside the shapes above is anything read
  * edges    T = 0 touches nothing
  * source   docs/format.md, src/ops/lists/README.md; definition: src/ops/lists/
  * since    0.1

@@ -154,9 +154,20 @@ size_t mmla_list_workspace_bytes(const mmla_list_plan *plan) {
     return 0;
 }
 
+/* spans may be missing when there are none, which the implementation sees in span_start. Only a GPU
+ * must be told how many there are: nobody has looked at span_start before its kernel runs, and the
+ * kernel can be held to no other bound. */
+static mmla_status check_spans(mmla_device_kind device, const mmla_list_args *args) {
+    MMLA_RETURN_IF_FAILED(mmla_check_optional(args->error, "spans", args->spans, 4));
+    const bool must_tell =
+        device == MMLA_DEVICE_CUDA && args->n_requests > 0 && args->spans != NULL;
+    return mmla_check_range(args->error, "n_spans", args->n_spans, must_tell ? 1 : 0, INT32_MAX);
+}
+
 /* The pointers of args that the plan's kind reads and writes. What belongs to requests may be
  * missing when there are none: every token is padding then. */
-static mmla_status check_args(const mmla_lists_problem *p, const mmla_list_args *args) {
+static mmla_status
+check_args(const mmla_lists_problem *p, mmla_device_kind device, const mmla_list_args *args) {
     const unsigned some = args->n_requests > 0 ? ~0u : 0u;
     const bool picks = is_of(p, OF(COMPRESSED)) || (p->desc.ratio > 0 && p->desc.topk > 0);
     const bool images = p->desc.image_tokens > 0;
@@ -190,9 +201,10 @@ static mmla_status check_args(const mmla_lists_problem *p, const mmla_list_args 
                                                      pointers[i].alignment));
         }
     }
-    /* Optional, and only looked at when there are spans (the implementation knows). */
-    return is_of(p, OF(IMAGE_SPANS)) ? mmla_check_optional(args->error, "spans", args->spans, 4)
-                                     : MMLA_OK;
+    if (is_of(p, OF(IMAGE_SPANS))) {
+        MMLA_RETURN_IF_FAILED(check_spans(device, args));
+    }
+    return mmla_check_optional(args->error, "n_faults", args->n_faults, 4);
 }
 
 mmla_status mmla_list_run(const mmla_list_plan *plan,
@@ -212,7 +224,7 @@ mmla_status mmla_list_run(const mmla_list_plan *plan,
     if (args->n_tokens == 0) {
         return MMLA_OK;
     }
-    MMLA_RETURN_IF_FAILED(check_args(p, args));
+    MMLA_RETURN_IF_FAILED(check_args(p, plan->base.impl->device, args));
     return impl_of(plan)->run(p, args, stream);
 }
 #undef OF

@@ -228,6 +228,36 @@ static void every_missing_or_crooked_pointer_is_named(void **state) {
     }
 }
 
+static void a_crooked_fault_count_and_a_negative_span_count_are_refused(void **state) {
+    (void)state;
+    static int64_t memory[64];
+    const mmla_list_desc desc = good_desc(MMLA_LIST_IMAGE_SPANS);
+    mmla_list_plan *plan;
+    mmla_error err;
+    assert_int_equal(mmla_list_plan_create(ctx, &desc, &plan, NULL), MMLA_OK);
+    mmla_list_args args = {.n_tokens = 1,
+                           .n_requests = 1,
+                           .query_start = (int32_t *)memory,
+                           .seq_lens = (int32_t *)memory,
+                           .span_start = (int32_t *)memory,
+                           .out_left = (int32_t *)memory + 2,
+                           .out_right = (int32_t *)memory + 3,
+                           .n_faults = (int32_t *)((char *)memory + 1),
+                           .error = &err};
+    assert_int_equal(mmla_list_run(plan, &args, NULL, NULL), MMLA_E_ALIGNMENT);
+    assert_string_equal(err.argument, "n_faults");
+    args.n_faults = NULL;
+    const int64_t counts[] = {-1, (int64_t)INT32_MAX + 1};
+    for (int i = 0; i < 2; i++) {
+        args.n_spans = counts[i];
+        assert_int_equal(mmla_list_run(plan, &args, NULL, NULL), MMLA_E_SHAPE);
+        assert_string_equal(err.argument, "n_spans");
+    }
+    args.n_spans = INT32_MAX;
+    assert_int_equal(mmla_list_run(plan, &args, NULL, NULL), MMLA_OK);
+    mmla_list_plan_destroy(plan);
+}
+
 static void counts_past_the_plan_are_refused(void **state) {
     (void)state;
     const mmla_list_desc desc = good_desc(MMLA_LIST_WINDOW);
@@ -269,6 +299,7 @@ int main(void) {
         cmocka_unit_test(an_unknown_kind_is_refused),
         cmocka_unit_test(slots_reach_the_last_int32),
         cmocka_unit_test(every_missing_or_crooked_pointer_is_named),
+        cmocka_unit_test(a_crooked_fault_count_and_a_negative_span_count_are_refused),
         cmocka_unit_test(counts_past_the_plan_are_refused),
         cmocka_unit_test(missing_arguments_leave_no_plan),
     };

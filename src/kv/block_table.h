@@ -7,6 +7,7 @@
 #ifndef MMLA_KV_BLOCK_TABLE_H
 #define MMLA_KV_BLOCK_TABLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/inline.h"
@@ -37,6 +38,20 @@ MMLA_INLINE int64_t mmla_kv_table_slot(const mmla_kv_table *table,
     }
     const int64_t first = mmla_kv_table_page_slot(table, row, pos / table->page_tokens);
     return first < 0 ? -1 : first + pos % table->page_tokens;
+}
+
+/* The same for a position of 32 bits, in arithmetic of 32 bits and with no branch but the one around
+ * the load: a GPU that does several of these at once has their loads under way together. */
+MMLA_INLINE int32_t mmla_kv_table_slot32(const mmla_kv_table *table,
+                                         const int32_t *row,
+                                         int32_t pos) {
+    const uint32_t page_tokens = (uint32_t)table->page_tokens;
+    const uint32_t place = (uint32_t)pos / page_tokens;
+    const bool inside = pos >= 0 && place < (uint32_t)table->width;
+    const int32_t page = inside ? row[place] : -1;
+    const bool held = page >= 0 && page < table->n_pages;
+    const uint32_t slot = (uint32_t)page * page_tokens + ((uint32_t)pos - place * page_tokens);
+    return held ? (int32_t)slot : -1;
 }
 
 #endif

@@ -374,31 +374,38 @@ static void bad_starts_are_refused_and_nothing_is_written(void **state) {
     static const struct {
         int32_t query_start[4], span_start[4];
         const char *argument;
+        int32_t n_faults;
     } cases[] = {
-        {{1, 2, 3, 4}, {0, 0, 0, 0}, "query_start"},
-        {{0, 2, 1, 4}, {0, 0, 0, 0}, "query_start"},
-        {{0, 1, 2, 5}, {0, 0, 0, 0}, "query_start"},
-        {{-1, 1, 2, 4}, {0, 0, 0, 0}, "query_start"},
-        {{0, 1, 2, 4}, {1, 1, 1, 1}, "span_start"},
-        {{0, 1, 2, 4}, {0, 2, 1, 2}, "span_start"},
-        {{0, INT32_MAX, INT32_MIN, 4}, {0}, "query_start"},
+        {{1, 2, 3, 4}, {0, 0, 0, 0}, "query_start", 1},
+        {{0, 2, 1, 4}, {0, 0, 0, 0}, "query_start", 1},
+        {{0, 1, 2, 5}, {0, 0, 0, 0}, "query_start", 1},
+        {{-1, 1, 2, 4}, {0, 0, 0, 0}, "query_start", 1},
+        {{0, 1, 2, 4}, {1, 1, 1, 1}, "span_start", 1},
+        {{0, 1, 2, 4}, {0, 2, 1, 2}, "span_start", 1},
+        {{0, 1, 2, 4}, {0, 1, 2, 3}, "span_start", 1}, /* there are two spans */
+        {{0, INT32_MAX, INT32_MIN, 4}, {0}, "query_start", 2},
+        {{1, 0, 2, 5}, {-1, 9, 8, 7}, "query_start", 7},
     };
     const int32_t seq_lens[] = {4, 4, 4}, spans[4] = {0};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         test_buffer left = test_buffer_create(4 * 4, 4), right = test_buffer_create(4 * 4, 4);
         const mmla_list_desc desc = {
             .kind = MMLA_LIST_IMAGE_SPANS, .max_tokens = 4, .max_requests = 3, .image_tokens = 4};
+        int32_t n_faults = 40;
         mmla_list_args args = {.n_tokens = 4,
                                .n_requests = 3,
                                .query_start = cases[i].query_start,
                                .seq_lens = seq_lens,
                                .span_start = cases[i].span_start,
                                .spans = spans,
+                               .n_spans = 2,
+                               .n_faults = &n_faults,
                                .out_left = left.data,
                                .out_right = right.data};
         mmla_error err;
         assert_int_equal(run(&desc, &args, &err), MMLA_E_INDEX);
         assert_string_equal(err.argument, cases[i].argument);
+        assert_int_equal(n_faults, 40 + cases[i].n_faults);
         assert_true(test_buffer_is_untouched(&left, 0, left.bytes));
         assert_true(test_buffer_is_untouched(&right, 0, right.bytes));
         test_buffer_destroy(&left);
@@ -420,11 +427,15 @@ static void spans_may_be_missing_only_when_there_are_none(void **state) {
                            .out_left = left,
                            .out_right = right};
     mmla_error err;
+    int32_t n_faults = 0;
+    args.n_faults = &n_faults;
     assert_int_equal(run(&desc, &args, &err), MMLA_E_NULL);
     assert_string_equal(err.argument, "spans");
     assert_int_equal(left[0], 7);
+    assert_int_equal(n_faults, 1);
     args.span_start = none;
     run_ok(&desc, &args);
+    assert_int_equal(n_faults, 1);
     assert_int_equal(left[0], 0);
     assert_int_equal(right[1], 0);
 }
