@@ -2,7 +2,8 @@
  *
  * Half of the batches are what an engine produces, the other half is hostile: lengths, positions,
  * pages, picks and spans drawn from a list of values that break careless arithmetic. Every array
- * has exactly its size, so that the address sanitizer and valgrind see a read past it.
+ * has exactly its size, so that the address sanitizer and valgrind see a read past it. Where there is
+ * a GPU, every batch is built there as well.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,10 +17,12 @@
 
 #include <megamla/list.h>
 
+#include "support/gpu_mirror.h"
 #include "support/guard.h"
+#include "support/list_pointers.h"
 #include "support/rng.h"
 
-enum { ROUNDS = 60, TOKENS_MAX = 700, REQUESTS_MAX = 6, ROW_MAX = 4096 };
+enum { ROUNDS = 60, TOKENS_MAX = 700, REQUESTS_MAX = 6, WIDE = 1500, ROW_MAX = 4 * WIDE };
 
 static uint64_t seed;
 
@@ -28,6 +31,7 @@ typedef struct batch {
     mmla_list_args args;
     test_buffer list, lens, out_slots, out_left, out_right;
     void *arrays[16]; /* inputs, to be freed */
+    size_t array_bytes[16];
     int n_arrays;
 } batch;
 
@@ -167,6 +171,7 @@ static void *array(batch *b, int64_t n, size_t size) {
     void *p = malloc((size_t)n * size + 1); /* + 1: never of size 0 */
     assert_non_null(p);
     assert_true(b->n_arrays < (int)(sizeof b->arrays / sizeof b->arrays[0]));
+    b->array_bytes[b->n_arrays] = (size_t)n * size;
     return b->arrays[b->n_arrays++] = p;
 }
 
@@ -205,12 +210,12 @@ static int32_t *starts(batch *b, test_rng *rng, int64_t n_requests, int64_t tota
 }
 
 static void choose_shapes(batch *b, test_rng *rng, mmla_list_kind kind) {
-    static const int32_t windows[] = {1, 2, 128, 37};
+    static const int32_t windows[] = {1, 2, 128, 37, 128, WIDE};
     static const int32_t pages[] = {1, 2, 61, 64};
     static const int32_t images[] = {0, 1, 5, 64, 300};
     mmla_list_desc *d = &b->desc;
     *d = (mmla_list_desc){.kind = kind, .max_tokens = TOKENS_MAX, .max_requests = REQUESTS_MAX};
-    d->window = windows[test_rng_below(rng, 4)];
+    d->window = windows[test_rng_below(rng, 6)];
     d->page_tokens =
         kind == MMLA_LIST_RING_SLOTS ? 1 << test_rng_below(rng, 5) : pages[test_rng_below(rng, 4)];
     d->n_pages = test_rng_below(rng, 40);
@@ -221,7 +226,7 @@ static void choose_shapes(batch *b, test_rng *rng, mmla_list_kind kind) {
     if (kind == MMLA_LIST_COMPRESSED_SLOTS && d->ratio == 0) {
         d->ratio = 2;
     }
-    d->topk_width = (int32_t)(1 + test_rng_below(rng, 40));
+    d->topk_width = (int32_t)(1 + test_rng_below(rng, test_rng_below(rng, 5) == 0 ? WIDE : 40));
     d->topk_stride = test_rng_below(rng, 2) * (d->topk_width + test_rng_below(rng, 5));
     d->topk = d->ratio > 0 ? (int32_t)test_rng_below(rng, d->topk_width + 1) : 0;
     d->window_offset = test_rng_below(rng, 60);
@@ -274,6 +279,10 @@ static void fill_batch(batch *b, test_rng *rng, int hostile) {
     a->valid = test_rng_below(rng, 3) == 0 ? NULL : valid;
     a->span_start = starts(b, rng, r, 12);
     a->spans = values(b, rng, hostile, 2 * (int64_t)a->span_start[r], 3 * TOKENS_MAX);
+    a->n_spans = a->span_start[r];
+    if (a->n_spans == 0) { /* a GPU takes no spans whose number is not told */
+        a->spans = NULL;
+    }
 }
 
 static batch batch_create(test_rng *rng, mmla_list_kind kind) {
@@ -295,9 +304,21 @@ static batch batch_create(test_rng *rng, mmla_list_kind kind) {
     return b;
 }
 
+static test_buffer *const *outputs_of(batch *b, size_t *n) {
+    static test_buffer *outputs[5];
+    outputs[0] = &b->list;
+    outputs[1] = &b->lens;
+    outputs[2] = &b->out_slots;
+    outputs[3] = &b->out_left;
+    outputs[4] = &b->out_right;
+    *n = sizeof outputs / sizeof outputs[0];
+    return outputs;
+}
+
 static void batch_destroy(batch *b) {
-    test_buffer *const buffers[] = {&b->list, &b->lens, &b->out_slots, &b->out_left, &b->out_right};
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+    size_t n;
+    test_buffer *const *buffers = outputs_of(b, &n);
+    for (size_t i = 0; i < n; i++) {
         assert_true(test_buffer_is_intact(buffers[i]));
         test_buffer_destroy(buffers[i]);
     }
@@ -341,38 +362,74 @@ static void check_batch(const batch *b) {
 }
 
 static void poison(batch *b) {
-    test_buffer_poison(&b->list);
-    test_buffer_poison(&b->lens);
-    test_buffer_poison(&b->out_slots);
-    test_buffer_poison(&b->out_left);
-    test_buffer_poison(&b->out_right);
+    size_t n;
+    test_buffer *const *buffers = outputs_of(b, &n);
+    for (size_t i = 0; i < n; i++) {
+        test_buffer_poison(buffers[i]);
+    }
+}
+
+/* Builds a batch on the GPU and leaves its results in the batch. */
+static void run_on_gpu(batch *b, mmla_context *ctx) {
+    test_mirror m;
+    assert_true(test_mirror_open(&m));
+    for (int i = 0; i < b->n_arrays; i++) {
+        test_mirror_add(&m, b->arrays[i], b->array_bytes[i]);
+    }
+    size_t n_outputs;
+    test_buffer *const *outputs = outputs_of(b, &n_outputs);
+    for (size_t i = 0; i < n_outputs; i++) {
+        test_mirror_add_buffer(&m, outputs[i]);
+    }
+    mmla_error err = {.status = MMLA_OK};
+    mmla_list_args args = b->args;
+    args.error = &err;
+    test_mirror_move(&m, &args, test_list_pointers, TEST_LIST_POINTERS);
+    test_mirror_push(&m);
+    mmla_list_plan *plan;
+    if (mmla_list_plan_create(ctx, &b->desc, &plan, &err) != MMLA_OK ||
+        mmla_list_run(plan, &args, NULL, m.stream) != MMLA_OK) {
+        fail_msg("on the GPU: %s", err.message);
+    }
+    for (size_t i = 0; i < n_outputs; i++) {
+        test_mirror_pull(&m, (char *)outputs[i]->data - TEST_GUARD_BYTES);
+    }
+    mmla_list_plan_destroy(plan);
+    test_mirror_close(&m);
+}
+
+static void run_on_cpu(batch *b, mmla_context *ctx) {
+    mmla_list_plan *plan;
+    mmla_error err = {.status = MMLA_OK};
+    b->args.error = &err;
+    if (mmla_list_plan_create(ctx, &b->desc, &plan, &err) != MMLA_OK ||
+        mmla_list_run(plan, &b->args, NULL, NULL) != MMLA_OK) {
+        fail_msg("%s", err.message);
+    }
+    mmla_list_plan_destroy(plan);
 }
 
 static void run_kind(mmla_list_kind kind) {
     test_rng rng = {seed + (uint64_t)kind};
-    mmla_context *contexts[2];
-    for (int32_t i = 0; i < 2; i++) {
-        const mmla_context_options options = {.n_threads = 1 + 2 * i};
-        assert_int_equal(mmla_context_create(&options, &contexts[i], NULL), MMLA_OK);
+    const mmla_context_options options[] = {
+        {.n_threads = 1}, {.n_threads = 3}, {.device = MMLA_CUDA(0)}};
+    const int n = mmla_gpu_count() > 0 ? 3 : 2;
+    mmla_context *contexts[3];
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(mmla_context_create(&options[i], &contexts[i], NULL), MMLA_OK);
     }
     for (int round = 0; round < ROUNDS; round++) {
         batch b = batch_create(&rng, kind);
-        for (int i = 0; i < 2; i++) {
-            mmla_list_plan *plan;
-            mmla_error err = {.status = MMLA_OK};
-            b.args.error = &err;
-            if (mmla_list_plan_create(contexts[i], &b.desc, &plan, &err) != MMLA_OK) {
-                fail_msg("round %d: %s", round, err.message);
-            }
+        for (int i = 0; i < n; i++) {
             poison(&b);
-            assert_int_equal(mmla_list_run(plan, &b.args, NULL, NULL), MMLA_OK);
+            (i == 2 ? run_on_gpu : run_on_cpu)(&b, contexts[i]);
             check_batch(&b);
-            mmla_list_plan_destroy(plan);
         }
         batch_destroy(&b);
     }
-    mmla_context_destroy(contexts[0]);
-    mmla_context_destroy(contexts[1]);
+    for (int i = 0; i < n; i++) {
+        mmla_context_destroy(contexts[i]);
+    }
 }
 
 #define KIND_TEST(name, kind)        \
