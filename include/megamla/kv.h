@@ -57,8 +57,12 @@ MMLA_API mmla_status mmla_kv_insert_plan_create(mmla_context *ctx,
                                                 mmla_kv_insert_plan **plan,
                                                 mmla_error *err);
 MMLA_API void mmla_kv_insert_plan_destroy(mmla_kv_insert_plan *plan);
-MMLA_API size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan); /* 0 on the CPU */
 MMLA_API const char *mmla_kv_insert_plan_implementation(const mmla_kv_insert_plan *plan);
+
+/* 0 on the CPU. On a CUDA device 0 up to a max_tokens of 2048; beyond, 16 bytes a row of max_tokens, or
+ * a slot of the cache if those are fewer: a table in which the last of several rows for a slot is
+ * found. */
+MMLA_API size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan);
 
 /* mmla_kv_insert_run - store rows.
  *
@@ -71,12 +75,20 @@ MMLA_API const char *mmla_kv_insert_plan_implementation(const mmla_kv_insert_pla
  * norm     x * (1 / sqrt(mean(x * x) + eps)) * norm_weight in fp32, docs/numerics.md has the order
  *          of the sum; rounded to bf16 once
  *
- * memory   only the addressed records' bytes change; the V4 pad byte is written 0
- * threads  any number of calls at once, on different slots
+ * memory   only the addressed records' bytes change; the V4 pad byte is written 0. workspace:
+ *          mmla_kv_insert_workspace_bytes(plan), 64-byte aligned, NULL when that is 0; its contents
+ *          mean nothing before and after. On a CUDA device everything but error is device memory
+ * stream   the CPU runs before it returns and takes NULL. CUDA enqueues on `stream` (a cudaStream_t)
+ *          one kernel, or above 2048 slots a fill and two kernels, and returns; it may be captured. A
+ *          graph that is replayed reads the arrays anew: what is fixed is n_rows, n_slots and the
+ *          pointers
+ * threads  any number of calls at once, on different slots and each with its own workspace
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
- *          MMLA_E_INDEX: a row that was to be written has a slot at or past the capacity, or a
+ *          MMLA_E_INDEX (CPU): a row that was to be written has a slot at or past the capacity, or a
  *          position whose line is not in cos_sin (negative ones included); such rows write nothing,
- *          all others are written, and the message names the first
+ *          all others are written, and the message names the first. CUDA does the same and counts
+ *          them in n_faults, but has returned MMLA_OK before it knows
+ *          MMLA_E_LAUNCH (CUDA): a launch was refused
  *
  * edges    T' = 0 touches nothing, and pointers may be NULL. A slot named twice holds the later
  *          row. The position of a row with a negative slot is not looked at. A NaN is stored as
@@ -121,7 +133,7 @@ MMLA_API mmla_status mmla_kv_gather_plan_create(mmla_context *ctx,
                                                 mmla_kv_gather_plan **plan,
                                                 mmla_error *err);
 MMLA_API void mmla_kv_gather_plan_destroy(mmla_kv_gather_plan *plan);
-MMLA_API size_t mmla_kv_gather_workspace_bytes(const mmla_kv_gather_plan *plan); /* 0 on the CPU */
+MMLA_API size_t mmla_kv_gather_workspace_bytes(const mmla_kv_gather_plan *plan); /* 0 */
 MMLA_API const char *mmla_kv_gather_plan_implementation(const mmla_kv_gather_plan *plan);
 
 /* mmla_kv_gather_run - dequantise the last gather_lens[r] records of every request.
@@ -132,12 +144,18 @@ MMLA_API const char *mmla_kv_gather_plan_implementation(const mmla_kv_gather_pla
  *
  * Every value is code * scale in fp32, rounded to bf16; the bf16 part of a V4 record is copied.
  *
- * memory   rows outside these are not touched
+ * memory   rows outside these are not touched. On a CUDA device everything but error is device memory
+ * stream   the CPU runs before it returns and takes NULL. CUDA enqueues one kernel on `stream` (a
+ *          cudaStream_t) and returns; it may be captured. A graph that is replayed reads the arrays
+ *          anew: what is fixed is n_requests and the pointers. Its work is that of the rows that the
+ *          lengths name then, not of the R * M there is room for
  * threads  any number of calls at once, into different workspaces
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
- *          MMLA_E_INDEX: offset + g > M for some request; its first M - offset rows are
+ *          MMLA_E_INDEX (CPU): offset + g > M for some request; its first M - offset rows are
  *          written, the rest is not, all other requests are complete, and the message names the
- *          first
+ *          first. CUDA does the same and counts such requests in n_faults, but has returned MMLA_OK
+ *          before it knows
+ *          MMLA_E_LAUNCH (CUDA): the launch was refused
  *
  * edges    R = 0 touches nothing, and pointers may be NULL. A position past the block table, or a
  *          page outside the cache, gives a row of +0.

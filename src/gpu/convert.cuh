@@ -41,6 +41,13 @@ GPU_DEVICE uint32_t gpu_bf16x2_from_f32x2(float first, float second) {
     return halves;
 }
 
+/* Two fp32 rounded to fp16, ties to even; overflow goes to infinity. */
+GPU_DEVICE uint32_t gpu_f16x2_from_f32x2(float first, float second) {
+    uint32_t halves;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(second), "f"(first));
+    return halves;
+}
+
 /* Two fp16 of a word. Exact. */
 GPU_DEVICE float2 gpu_f32x2_from_f16x2(uint32_t halves) {
     float2 x;

@@ -31,6 +31,20 @@ MMLA_INLINE uint32_t mmla_e2m1x2_to_f16x2_times_2_14th(uint32_t byte) {
     return (apart & 0x00080008u) << 12 | (apart & 0x00070007u) << 9;
 }
 
+/* The other way: two fp16 magnitudes, 2^-14 times numbers that are at most 6, to the nearest e2m1
+ * codes, ties to even; their signs are the highest bits of the halves of `signs`. As fp16, e2m1's
+ * codes are the multiples of 2^9, and subnormals begin in both formats at the same place. */
+MMLA_INLINE uint32_t mmla_e2m1x2_from_f16x2_times_2_14th(uint32_t magnitudes, uint32_t signs) {
+    const uint32_t rounded = magnitudes + 0x00FF00FFu + (magnitudes >> 9 & 0x00010001u);
+    const uint32_t codes = (rounded >> 9 & 0x00070007u) | (signs >> 12 & 0x00080008u);
+    return (codes | codes >> 12) & 0xFFu;
+}
+
+/* The highest bit of each half that is a bf16 NaN; all other bits 0. */
+MMLA_INLINE uint32_t mmla_bf16x2_nans(uint32_t halves) {
+    return ((halves & 0x7FFF7FFFu) + 0x007F007Fu) & 0x80008000u;
+}
+
 /* The value of a ue8m0 byte, 0 .. 255, like mmla_ue8m0_to_f32. */
 MMLA_INLINE float mmla_ue8m0_to_f32_by_bits(uint32_t byte) {
     const uint32_t bits = byte << 23 > 0x00400000u ? byte << 23 : 0x00400000u; /* 0 is 2^-127 */
