@@ -20,7 +20,8 @@ function(mmla_cuda_find)
     unset(MMLA_NVCC CACHE)
   endif()
   # CUDACXX is a path or a name. The last place is where tools/setup.sh puts one.
-  find_program(MMLA_NVCC NAMES $ENV{CUDACXX} nvcc NAMES_PER_DIR HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
+  find_program(MMLA_NVCC NAMES $ENV{CUDACXX} nvcc NAMES_PER_DIR PATH_SUFFIXES bin
+    HINTS ENV CUDA_HOME ENV CUDA_PATH
     PATHS /usr/local/cuda/bin ${PROJECT_SOURCE_DIR}/build/cuda-toolkit/nvidia/cu13/bin)
   if(NOT MMLA_NVCC)
     set(nvcc_error "no nvcc in PATH, CUDA_HOME or /usr/local/cuda" PARENT_SCOPE)
@@ -112,7 +113,8 @@ foreach(arch ${MMLA_CUDA_ARCHS})
   endif()
 endforeach()
 if(NOT mmla_cuda_archs)
-  message(FATAL_ERROR "MMLA_CUDA_ARCHS is '${MMLA_CUDA_ARCHS}': nvcc ${nvcc_release} knows none of it")
+  message(FATAL_ERROR
+    "MMLA_CUDA_ARCHS is '${MMLA_CUDA_ARCHS}', none of which nvcc ${nvcc_release} knows")
 endif()
 set(nvcc_archs "")
 set(ptx "")
@@ -131,8 +133,10 @@ endif()
 message(STATUS "CUDA: ${MMLA_NVCC} ${nvcc_release}, code for ${mmla_cuda_names}${ptx_names}")
 
 # Rounding points are part of the contract: no contraction of a * b + c, IEEE division and roots,
-# subnormals kept. Without asserts, so that every build has the same kernels.
-set(nvcc_flags -std=c++17 -O3 -lineinfo --fmad=false --ftz=false --prec-div=true --prec-sqrt=true
+# subnormals kept. Without asserts, so that every build has the same kernels. The architectures of
+# one file are compiled side by side: the slowest file alone takes minutes.
+set(nvcc_flags --threads 0 -std=c++17 -O3 -lineinfo
+  --fmad=false --ftz=false --prec-div=true --prec-sqrt=true
   -Xptxas=-v,--warn-on-spills,--warn-on-local-memory-usage,--warn-on-double-precision-use
   -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall
   -DNDEBUG -DMMLA_HAVE_CUDA=1 -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include)
