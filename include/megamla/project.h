@@ -53,7 +53,8 @@ MMLA_API mmla_status mmla_project_plan_create(mmla_context *ctx,
                                               mmla_error *err);
 MMLA_API void mmla_project_plan_destroy(mmla_project_plan *plan);
 
-/* mmla_project_workspace_bytes - at most 1 MiB for each thread of the context on the CPU. */
+/* mmla_project_workspace_bytes - at most 1 MiB for each thread of the context on the CPU; 0 on a CUDA
+ * device. */
 MMLA_API size_t mmla_project_workspace_bytes(const mmla_project_plan *plan);
 MMLA_API const char *mmla_project_plan_implementation(const mmla_project_plan *plan);
 
@@ -64,10 +65,14 @@ MMLA_API const char *mmla_project_plan_implementation(const mmla_project_plan *p
  * with sx, sw the scale bytes of k's group of 32; sums in fp32. A scale byte of 255 or a code 0x7F
  * or 0xFF is NaN and reaches the z it belongs to, and no other. A sum beyond the range of fp32 is
  * infinite, or NaN where parts of it overflowed with both signs. The bits of a token's z depend
- * neither on the other tokens of the call nor on the number of threads.
+ * neither on the other tokens of the call nor on the number of threads; from device to device they
+ * differ within the stated tolerance.
  *
  * memory   no alignment of z beyond 2; workspace 64-byte aligned
- * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
+ * stream   the CPU runs before it returns and takes NULL; a CUDA device is given one kernel, which may
+ *          be captured, and which finishes later
+ * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written;
+ *          MMLA_E_LAUNCH: the stream took no kernel
  * edges    T = 0 touches nothing
  * source   definition: src/ops/project/project_ref.c
  * since    0.1

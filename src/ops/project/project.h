@@ -39,6 +39,9 @@ typedef struct mmla_project_impl {
     mmla_status run(const mmla_project_problem *, const mmla_project_args *, void *, void *);
 #include "ops/project/project_variants.inc"
 #undef VARIANT
+#if defined(MMLA_HAVE_CUDA)
+mmla_status mmla_project_mma_prepare(const void *problem, mmla_error *err);
+#endif
 
 /* The list, in order of preference. */
 const mmla_impl *const *mmla_project_list(size_t *n);
@@ -68,7 +71,7 @@ mmla_project_scale_strides_get(const mmla_project_problem *p, const mmla_project
 /* Scale byte i (of dims 32 i .. 32 i + 31) of token t in group g. */
 static inline uint8_t mmla_project_x_scale(
     const mmla_project_args *args, mmla_project_scale_strides s, int64_t t, int64_t g, int i) {
-    const uint8_t *bytes = args->x_scale;
+    const uint8_t *bytes = (const uint8_t *)args->x_scale;
     return bytes[t * s.token + g * s.group + (i / 4) * s.word + i % 4];
 }
 
