@@ -14,6 +14,10 @@ if(MMLA_APP AND NOT CMAKE_CROSSCOMPILING)
     add_test(NAME cli_memory COMMAND ${Python3_EXECUTABLE} ${cli}/check_memory.py
       $<TARGET_FILE:megamla> ${PROJECT_SOURCE_DIR})
   endif()
+  if(mmla_have_cuda)
+    add_test(NAME cli_drivers COMMAND sh ${PROJECT_SOURCE_DIR}/tests/cuda/check_drivers.sh
+      $<TARGET_FILE:megamla> ${CMAKE_C_COMPILER})
+  endif()
   # The samples are what their generator writes; where NumPy is missing, 77 says so.
   add_test(NAME samples_check COMMAND ${Python3_EXECUTABLE} ${cli}/check_samples.py
     ${PROJECT_SOURCE_DIR})

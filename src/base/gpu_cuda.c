@@ -53,7 +53,7 @@ static mmla_status no_devices(int32_t index, cudaError_t e, mmla_error *err) {
     } else if (e == cudaErrorInsufficientDriver && driver == 0) {
         mmla_error_set(err, MMLA_E_DEVICE, "device",
                        "is CUDA device %d, but this machine has no NVIDIA driver", (int)index);
-    } else if (e == cudaErrorInsufficientDriver) {
+    } else if (e == cudaErrorInsufficientDriver && driver < runtime) {
         mmla_error_set(err, MMLA_E_DEVICE, "device",
                        "is CUDA device %d, but the NVIDIA driver supports CUDA %d.%d, and this "
                        "library was built with %d.%d",
