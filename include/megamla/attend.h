@@ -193,10 +193,12 @@ typedef struct mmla_attend_merge_args {
  *
  * memory   no workspace; out may not overlap the inputs; out_a and out_b 16-byte aligned, out 32,
  *          out_scale 4
- * stream   the CPU runs before it returns and takes NULL
+ * stream   the CPU runs before it returns and takes NULL; a CUDA device is given one kernel. That
+ *          may be captured when any mmla_attend_plan was created on the device before, which loads
+ *          the kernel.
  * threads  any; runs on the context's threads
  * errors   MMLA_E_NULL, MMLA_E_SHAPE, MMLA_E_STRIDE, MMLA_E_SIZE, MMLA_E_VALUE, MMLA_E_ALIGNMENT:
- *          nothing written
+ *          nothing written; MMLA_E_LAUNCH: the stream took no kernel
  * edges    both parts empty: output 0, lse +inf. T = 0 touches nothing.
  * since    0.1
  */

@@ -5,11 +5,24 @@
 #include "base/context.h"
 #include "ops/attend/attend.h"
 
+/* A context on a CUDA device exists only where the library was built for it. */
+static mmla_status
+run(const mmla_context *ctx, const mmla_attend_merge_args *args, void *stream, mmla_error *err) {
+#if defined(MMLA_HAVE_CUDA)
+    if (ctx->device.kind == MMLA_DEVICE_CUDA) {
+        return mmla_attend_merge_gpu(&ctx->gpu, args, stream, err);
+    }
+#endif
+    (void)stream;
+    (void)err;
+    mmla_attend_merge_parts(args, ctx->n_threads);
+    return MMLA_OK;
+}
+
 mmla_status mmla_attend_merge(mmla_context *ctx,
                               const mmla_attend_merge_args *args,
                               void *stream,
                               mmla_error *err) {
-    (void)stream;
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "ctx", ctx, 1));
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "args", args, 1));
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "n_tokens", args->n_tokens, 0, INT32_MAX));
@@ -30,6 +43,5 @@ mmla_status mmla_attend_merge(mmla_context *ctx,
     MMLA_RETURN_IF_FAILED(mmla_check_optional(err, "sink", args->sink, 4));
     MMLA_RETURN_IF_FAILED(mmla_out_pointers_check(err, args->out_form, args->out, args->out_scale));
     MMLA_RETURN_IF_FAILED(mmla_check_optional(err, "lse", args->lse, 4));
-    mmla_attend_merge_parts(args, ctx->n_threads);
-    return MMLA_OK;
+    return run(ctx, args, stream, err);
 }

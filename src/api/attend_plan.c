@@ -26,6 +26,12 @@ mmla_status mmla_attend_plan_create(mmla_context *ctx,
 
     mmla_attend_problem problem;
     MMLA_RETURN_IF_FAILED(mmla_attend_problem_init(ctx, desc, &problem, err));
+#if defined(MMLA_HAVE_CUDA)
+    /* mmla_attend_merge has no plan: who joins results has made some, before any capture. */
+    if (ctx->device.kind == MMLA_DEVICE_CUDA) {
+        MMLA_RETURN_IF_FAILED(mmla_attend_merge_prepare(&ctx->gpu, err));
+    }
+#endif
     void *memory;
     MMLA_RETURN_IF_FAILED(mmla_plan_alloc(ctx, sizeof **plan, mmla_attend_list, &problem,
                                           desc->implementation, &memory, err));

@@ -32,4 +32,13 @@ const mmla_impl *const *mmla_attend_list(size_t *n);
 /* mmla_attend_merge after its checks, n_tokens > 0. */
 void mmla_attend_merge_parts(const mmla_attend_merge_args *args, int32_t n_threads);
 
+#if defined(MMLA_HAVE_CUDA)
+/* The same on a CUDA device, and the loading of its kernel. */
+mmla_status mmla_attend_merge_gpu(const mmla_gpu *gpu,
+                                  const mmla_attend_merge_args *args,
+                                  void *stream,
+                                  mmla_error *err);
+mmla_status mmla_attend_merge_prepare(const mmla_gpu *gpu, mmla_error *err);
+#endif
+
 #endif
