@@ -54,7 +54,7 @@ MMLA_API mmla_status mmla_weights_plan_create(mmla_context *ctx,
                                               mmla_weights_plan **plan,
                                               mmla_error *err);
 MMLA_API void mmla_weights_plan_destroy(mmla_weights_plan *plan);
-MMLA_API size_t mmla_weights_workspace_bytes(const mmla_weights_plan *plan); /* 0 on the CPU */
+MMLA_API size_t mmla_weights_workspace_bytes(const mmla_weights_plan *plan); /* 0 */
 
 /* mmla_weights_run - move bytes; nothing is computed.
  *
@@ -70,10 +70,14 @@ MMLA_API size_t mmla_weights_workspace_bytes(const mmla_weights_plan *plan); /* 
  * Q_TO_STANDARD
  *     back
  *
- * memory   in and out, and their scales, must not overlap; no alignment beyond the element's
- * stream   the CPU runs before it returns and takes NULL
+ * memory   in and out, and their scales, must not overlap; no alignment beyond the element's. On a
+ *          CUDA device all four are device memory, and what is aligned to 16 bytes, rows of cols and
+ *          scale_cols included, moves faster
+ * stream   the CPU runs before it returns and takes NULL. CUDA enqueues one or two kernels on
+ *          `stream` (a cudaStream_t) and returns; it may be captured
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT; MMLA_E_VALUE: an output overlaps its input;
  *          MMLA_E_SHAPE: scales were given, but scale_cols is 0.  Nothing is written
+ *          MMLA_E_LAUNCH (CUDA): a launch was refused
  * edges    rows 0 of any kind but PERMUTE_WQ_B touches nothing
  * source   docs/format.md, src/ops/weights/README.md
  * since    0.1

@@ -1,7 +1,8 @@
 /* weights.h - contract between the plan of the weight layouts and their implementations.
  *
- * include/megamla/weights.h has the maps and the shapes. The problem below is the description with
- * defaults filled in and everything checked; an implementation trusts it and the args.
+ * include/megamla/weights.h has the maps and the shapes, weights_map.h the maps as functions. The
+ * problem below is the description with defaults filled in and everything checked; an implementation
+ * trusts it and the args.
  */
 #ifndef MMLA_OPS_WEIGHTS_H
 #define MMLA_OPS_WEIGHTS_H
@@ -24,7 +25,7 @@ typedef struct mmla_weights_problem {
 } mmla_weights_problem;
 
 typedef struct mmla_weights_impl {
-    mmla_impl base; /* prefers() takes a mmla_weights_problem */
+    mmla_impl base; /* prefers() and prepare() take a mmla_weights_problem */
     mmla_status (*run)(const mmla_weights_problem *p, const mmla_weights_args *args, void *stream);
 } mmla_weights_impl;
 
@@ -32,6 +33,9 @@ typedef struct mmla_weights_impl {
     mmla_status run(const mmla_weights_problem *, const mmla_weights_args *, void *);
 #include "ops/weights/weights_variants.inc"
 #undef VARIANT
+
+/* Loads the kernels of a problem's kind; with CUDA only. */
+mmla_status mmla_weights_cuda_prepare(const void *problem, mmla_error *err);
 
 /* The list, in order of preference. */
 const mmla_impl *const *mmla_weights_list(size_t *n);
