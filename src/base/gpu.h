@@ -50,6 +50,7 @@ typedef struct mmla_gpu_launch {
     uint32_t grid[3]; /* blocks; the second and third at most 65,535 */
     uint32_t block;   /* threads of a block */
     uint32_t smem_bytes;
+    uint32_t cluster; /* blocks that run at the same time, from capability 9.0 on; 0: any */
 } mmla_gpu_launch;
 
 /* Enqueues one launch on a stream, with a copy of *params. MMLA_E_LAUNCH with the runtime's code as

@@ -165,10 +165,19 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     }
     /* The runtime copies what the pointer leads to and does not write there. */
     void *arguments[1] = {(void *)(uintptr_t)params};
-    const dim3 grid = {launch->grid[0], launch->grid[1], launch->grid[2]};
-    const dim3 block = {launch->block, 1, 1};
-    e = cudaLaunchKernel(launch->kernel, grid, block, arguments, launch->smem_bytes,
-                         (cudaStream_t)stream);
+    const cudaLaunchAttribute cluster = {
+        .id = cudaLaunchAttributeClusterDimension,
+        .val.clusterDim = {.x = launch->cluster, .y = 1, .z = 1},
+    };
+    const cudaLaunchConfig_t config = {
+        .gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]},
+        .blockDim = {launch->block, 1, 1},
+        .dynamicSmemBytes = launch->smem_bytes,
+        .stream = (cudaStream_t)stream,
+        .attrs = (cudaLaunchAttribute *)(uintptr_t)&cluster,
+        .numAttrs = launch->cluster > 1 ? 1 : 0,
+    };
+    e = cudaLaunchKernelExC(&config, launch->kernel, arguments);
     leave(gpu, before);
     return e == cudaSuccess ? MMLA_OK
                             : failed(err, MMLA_E_LAUNCH, "stream", "refused the launch", e);

@@ -46,11 +46,13 @@ typedef struct attend_mma_params {
     float *lse;
     float *max_logits;
     int32_t *n_faults;
-    /* With n_splits > 1: what CTAs leave for the last one of their token and heads. */
+    /* With n_splits > 1: what the CTAs of a token and its group of heads leave for each other, or for
+     * the last of them. */
+    int32_t in_cluster; /* the CTAs of a group run at the same time, and all of them merge */
     float *part_o;   /* [groups, splits, 8 * tiles * 512], in the order of the threads' registers */
     float *part_ml;  /* [groups, splits, 2, 8 * tiles]: maximum and sum */
     int32_t *part_n; /* [groups, splits]: whether there was a key */
-    int32_t *arrived; /* [groups], zero at the start */
+    int32_t *arrived; /* [groups], zero at the start; not in a cluster */
 } attend_mma_params;
 
 /* Kernels by keys of a block and groups of 8 heads of a CTA; attend_mma_kernels.inc lists them. */
@@ -63,9 +65,10 @@ typedef struct attend_mma_params {
 size_t mmla_attend_mma_workspace_bytes_get(const mmla_attend_problem *p);
 mmla_status mmla_attend_mma_load(const void *problem, mmla_error *err); /* of attend */
 
-/* q of the call, rotated back, cast: the fused call. */
+/* The fused call. Parts are merged in clusters where the device has them and `in_clusters` is set. */
 mmla_status mmla_attend_mma_fused(const mmla_attend_problem *p,
                                   const mmla_attend_args *args,
+                                  bool in_clusters,
                                   void *workspace,
                                   void *stream);
 

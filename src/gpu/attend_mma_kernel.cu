@@ -38,22 +38,102 @@
  * TRIED      src/ops/attend/README.md
  */
 #include "gpu/attend_mma.h"
+#include "gpu/attend_mma_join.cuh"
 #include "gpu/attend_mma_load.cuh"
 #include "gpu/attend_mma_math.cuh"
 #include "gpu/attend_mma_out.cuh"
 
 #define GPU_DEVICE static __device__ __forceinline__
 
-/* The walk over the CTA's keys. task->has_keys says whether there was one, *last_turn which
+/* What is on its way: the block whose records are being fetched, the next one, whose entries are
+ * known, and where the walk goes on. */
+typedef struct attend_feed {
+    attend_mma_walk walk;
+    attend_mma_block now, next;
+    int32_t slot, next_slot; /* of this thread's row */
+} attend_feed;
+
+/* Block number to task: splits are neighbours, then groups of heads, then tokens. */
+GPU_DEVICE attend_mma_task attend_task(const attend_mma_params *p, const int32_t n_tiles) {
+    attend_mma_task task;
+    task.split = blockIdx.x % p->n_splits;
+    task.group = blockIdx.x / p->n_splits;
+    task.token = p->first_token + task.group / p->n_head_tiles;
+    task.first_head = (int32_t)(task.group % p->n_head_tiles) * 8 * n_tiles;
+    task.has_keys = 0;
+    task.pairs = ATTEND_MMA_ALL_PAIRS;
+    return task;
+}
+
+/* Everything before the walk: q in its tile, rotated; factors of the logits; maxima of no keys; the
+ * first block's records on their way. The order is that of what waits for what: an entry of the list
+ * is two loads behind the kernel's start, its record three. */
+GPU_DEVICE attend_feed attend_begin(const attend_mma_params *p,
+                                    uint8_t *smem,
+                                    const int32_t keys,
+                                    const int32_t n_tiles) {
+    enum { PAIRS = MMLA_ROPE_DIM / 2 };
+    const attend_mma_smem at = attend_mma_smem_get(keys, n_tiles);
+    const attend_mma_state state_at = attend_mma_state_get(keys, n_tiles);
+    const int32_t threads_a_key = ATTEND_MMA_THREADS / keys;
+    const int32_t row = threadIdx.x / threads_a_key, lane = threadIdx.x % threads_a_key;
+    const bool rows = p->lists[0].view.format == MMLA_KV_NONE;
+    float *state = (float *)(smem + at.state);
+
+    attend_mma_task task = attend_task(p, n_tiles);
+    attend_mma_fetch_q(p, task.token, task.first_head, gpu_smem_address(smem + at.q), n_tiles);
+    gpu_cp_async_commit();
+    const int64_t position = p->positions[task.token];
+    attend_feed feed;
+    feed.walk = attend_mma_walk_get(p, task.token, task.split);
+    task.position = position >= 0 && position < p->rope_positions ? position : -1;
+    if (task.position < 0) {
+        feed.walk.end = feed.walk.end1 = 0;
+    }
+    feed.now = attend_mma_next(&feed.walk, keys);
+    feed.slot = attend_mma_slot(p, task.token, feed.now, row);
+    feed.next = attend_mma_next(&feed.walk, keys);
+    feed.next_slot = attend_mma_slot(p, task.token, feed.next, row);
+    float c = 0.0f, s = 0.0f;
+    if (p->rotate && task.position >= 0) {
+        const float *cos_sin = p->cos_sin + task.position * MMLA_ROPE_DIM;
+        c = cos_sin[threadIdx.x % PAIRS];
+        s = cos_sin[PAIRS + threadIdx.x % PAIRS];
+    }
+    attend_mma_fetch(p, feed.now, feed.slot, gpu_smem_address(smem + (rows ? at.k : at.stage)), row,
+                     lane, threads_a_key);
+    gpu_cp_async_commit();
+
+    if (threadIdx.x == 0) {
+        *(attend_mma_task *)(state + state_at.task) = task;
+        if (task.position < 0 && task.first_head == 0 && task.split == 0 && p->rotate &&
+            p->n_faults != NULL) {
+            atomicAdd(p->n_faults, 1);
+        }
+    }
+    for (int32_t h = threadIdx.x; h < 8 * n_tiles; h += ATTEND_MMA_THREADS) {
+        state[state_at.running + h] = -INFINITY;
+    }
+    attend_mma_logit_factors(p, task.token, task.first_head, state + state_at.logit, n_tiles);
+    gpu_cp_async_wait(1); /* q, and not the records */
+    __syncthreads();
+    if (p->rotate && task.position >= 0) {
+        attend_mma_rotate_q(smem + at.q, c, s, n_tiles);
+    }
+    __syncthreads();
+    return feed;
+}
+
+/* The walk over the CTA's keys. task->has_keys says whether there was one, the result which
  * state.running holds the maxima. */
-GPU_DEVICE void attend_keys(const attend_mma_params *p,
-                            attend_mma_task *task,
-                            uint8_t *smem,
-                            attend_mma_softmax *sm,
-                            attend_mma_output *out,
-                            int32_t *last_turn,
-                            const int32_t keys,
-                            const int32_t n_tiles) {
+GPU_DEVICE int32_t attend_keys(const attend_mma_params *p,
+                               attend_mma_task *task,
+                               attend_feed feed,
+                               uint8_t *smem,
+                               attend_mma_softmax *sm,
+                               attend_mma_output *out,
+                               const int32_t keys,
+                               const int32_t n_tiles) {
     const attend_mma_smem at = attend_mma_smem_get(keys, n_tiles);
     const attend_mma_state state_at = attend_mma_state_get(keys, n_tiles);
     const int32_t threads_a_key = ATTEND_MMA_THREADS / keys;
@@ -62,33 +142,20 @@ GPU_DEVICE void attend_keys(const attend_mma_params *p,
     const bool rows = p->lists[0].view.format == MMLA_KV_NONE;
     float *state = (float *)(smem + at.state);
     int32_t *valid = (int32_t *)(state + state_at.valid); /* [2][keys] */
-    const int64_t token = task->token;
-    attend_mma_walk walk = attend_mma_walk_get(p, token, task->split);
-    if (task->position < 0) {
-        walk.end = walk.end1 = 0;
-    }
     bool any = false;
-
-    attend_mma_block now = attend_mma_next(&walk, keys);
-    int32_t slot = attend_mma_slot(p, token, now, row);
-    attend_mma_fetch(p, now, slot, gpu_smem_address(smem + (rows ? at.k : at.stage)), row, lane,
-                     threads_a_key);
-    gpu_cp_async_commit();
-    attend_mma_block next = attend_mma_next(&walk, keys);
-    int32_t next_slot = attend_mma_slot(p, token, next, row);
-
     int32_t turn = 0;
-    for (; now.n > 0; turn ^= 1) {
+    for (; feed.now.n > 0; turn ^= 1) {
         uint8_t *k_tile = smem + (rows && turn != 0 ? at.stage : at.k);
         int32_t *now_valid = valid + turn * keys;
         if (lane == 0) {
-            now_valid[row] = slot >= 0;
+            now_valid[row] = feed.slot >= 0;
         }
-        any |= slot >= 0;
+        any |= feed.slot >= 0;
         gpu_cp_async_wait(0);
         __syncthreads();
+        const mmla_kv_format format = p->lists[feed.now.list].view.format;
         if (!rows) {
-            switch (p->lists[now.list].view.format) {
+            switch (format) {
             case MMLA_KV_V4:
                 attend_mma_convert_block(MMLA_KV_V4, smem + at.stage, k_tile, now_valid, keys);
                 break;
@@ -101,73 +168,32 @@ GPU_DEVICE void attend_keys(const attend_mma_params *p,
             }
             __syncthreads();
         }
-        attend_mma_fetch(p, next, next_slot,
+        attend_mma_fetch(p, feed.next, feed.next_slot,
                          gpu_smem_address(smem + (rows && turn != 0 ? at.k : at.stage)), row, lane,
                          threads_a_key);
         gpu_cp_async_commit();
-        const attend_mma_block later = attend_mma_next(&walk, keys);
-        const int32_t later_slot = attend_mma_slot(p, token, later, row);
+        feed.now = feed.next;
+        feed.slot = feed.next_slot;
+        feed.next = attend_mma_next(&feed.walk, keys);
+        feed.next_slot = attend_mma_slot(p, task->token, feed.next, row);
 
         float s[ATTEND_MMA_TILES_MAX][4];
         attend_mma_scores(s, gpu_smem_address(k_tile), gpu_smem_address(smem + at.q), keys,
                           n_tiles);
         attend_mma_add_parts(s, (float4 *)(smem + at.part), keys, n_tiles);
         if (warp < keys / 16) {
-            attend_mma_probabilities(s, sm, now_valid, turn, state, smem + at.prob, keys, n_tiles);
+            attend_mma_probabilities(s, sm, now_valid, turn, attend_mma_tile_scale(format), state,
+                                     smem + at.prob, keys, n_tiles);
         }
         __syncthreads();
         attend_mma_accumulate(out, gpu_smem_address(k_tile), gpu_smem_address(smem + at.prob),
                               state + state_at.alpha, keys, n_tiles);
-        now = next;
-        slot = next_slot;
-        next = later;
-        next_slot = later_slot;
     }
-    *last_turn = turn;
     const bool has_keys = __syncthreads_or(any) != 0;
     if (threadIdx.x == 0) {
         task->has_keys = has_keys; /* read after the barriers of attend_mma_collect */
     }
-}
-
-/* Block number to task: splits are neighbours, then groups of heads, then tokens. */
-GPU_DEVICE attend_mma_task attend_task(const attend_mma_params *p, const int32_t n_tiles) {
-    attend_mma_task task;
-    task.split = blockIdx.x % p->n_splits;
-    task.group = blockIdx.x / p->n_splits;
-    task.token = p->first_token + task.group / p->n_head_tiles;
-    task.first_head = (int32_t)(task.group % p->n_head_tiles) * 8 * n_tiles;
-    task.has_keys = task.is_last = 0;
-    const int64_t position = p->positions[task.token];
-    task.position = position >= 0 && position < p->rope_positions ? position : -1;
-    return task;
-}
-
-/* Everything before the walk: q in its tile, rotated; factors of the logits; maxima of no keys. */
-GPU_DEVICE void
-attend_begin(const attend_mma_params *p, uint8_t *smem, const int32_t keys, const int32_t n_tiles) {
-    const attend_mma_smem at = attend_mma_smem_get(keys, n_tiles);
-    const attend_mma_state state_at = attend_mma_state_get(keys, n_tiles);
-    float *state = (float *)(smem + at.state);
-    const attend_mma_task task = attend_task(p, n_tiles);
-    attend_mma_fetch_q(p, task.token, task.first_head, gpu_smem_address(smem + at.q), n_tiles);
-    gpu_cp_async_commit();
-    if (threadIdx.x == 0) {
-        *(attend_mma_task *)(state + state_at.task) = task;
-        if (task.position < 0 && task.first_head == 0 && task.split == 0 && p->rotate &&
-            p->n_faults != NULL) {
-            atomicAdd(p->n_faults, 1);
-        }
-    }
-    for (int32_t h = threadIdx.x; h < 8 * n_tiles; h += ATTEND_MMA_THREADS) {
-        state[state_at.running + h] = -INFINITY;
-    }
-    attend_mma_logit_factors(p, task.token, task.first_head, state + state_at.logit, n_tiles);
-    gpu_cp_async_wait(0);
-    __syncthreads();
-    if (p->rotate && task.position >= 0) {
-        attend_mma_rotate_q(smem + at.q, p->cos_sin + task.position * MMLA_ROPE_DIM, n_tiles);
-    }
+    return turn;
 }
 
 GPU_DEVICE void attend_body(const attend_mma_params *p, const int32_t keys, const int32_t n_tiles) {
@@ -175,7 +201,7 @@ GPU_DEVICE void attend_body(const attend_mma_params *p, const int32_t keys, cons
     const attend_mma_smem at = attend_mma_smem_get(keys, n_tiles);
     float *state = (float *)(smem + at.state);
     attend_mma_task *task = (attend_mma_task *)(state + attend_mma_state_get(keys, n_tiles).task);
-    attend_begin(p, smem, keys, n_tiles);
+    const attend_feed feed = attend_begin(p, smem, keys, n_tiles);
 
     attend_mma_softmax sm;
     attend_mma_output out;
@@ -190,8 +216,7 @@ GPU_DEVICE void attend_body(const attend_mma_params *p, const int32_t keys, cons
             }
         }
     }
-    int32_t turn;
-    attend_keys(p, task, smem, &sm, &out, &turn, keys, n_tiles);
+    const int32_t turn = attend_keys(p, task, feed, smem, &sm, &out, keys, n_tiles);
     attend_mma_collect(&sm, turn, state, keys, n_tiles);
     if (p->n_splits > 1 && !attend_mma_join(p, task, &out, state, keys, n_tiles)) {
         return;

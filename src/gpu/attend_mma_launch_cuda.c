@@ -25,6 +25,8 @@ static const struct kernel {
 enum {
     N_KERNELS = sizeof kernels / sizeof kernels[0],
     SM_RESERVED_BYTES = 1024, /* of shared memory, for each CTA of a multiprocessor */
+    CLUSTER_CAPABILITY = 90,
+    CLUSTER_MAX = 8, /* CTAs every device with clusters can run at the same time */
     /* Most bytes of unmerged results; more tokens than fit take several launches. */
     PART_BYTES_MAX = 48 << 20
 };
@@ -81,9 +83,9 @@ static double cycles(const mmla_attend_problem *p, const struct choice *c, int64
     return waves * one * sharing;
 }
 
-/* Splits of the batch-invariant mode: a block of keys or two for each. */
+/* Splits of the batch-invariant mode: a few blocks of keys for each. */
 static int32_t invariant_splits(const mmla_attend_problem *p) {
-    return (int32_t)mmla_clamp_i64(width_of(p) / 160, 1, 4);
+    return width_of(p) >= 512 ? 4 : width_of(p) >= 256 ? 2 : 1;
 }
 
 static bool choice_init(const mmla_attend_problem *p,
@@ -98,9 +100,18 @@ static bool choice_init(const mmla_attend_problem *p,
     return c->smem_bytes <= p->gpu.smem_bytes && kernel->n_tiles <= groups;
 }
 
+/* The largest power of two up to n; splits are, because clusters are then placed best. */
+static int32_t power_below(int64_t n) {
+    int32_t power = 1;
+    while (2 * power <= n) {
+        power *= 2;
+    }
+    return power;
+}
+
 /* Tries every kernel with no split, with as many as keep all CTAs at once on the device, and with half
  * of that: few enough that a call need not remember what was best. */
-static struct choice choose(const mmla_attend_problem *p, int64_t n_tokens) {
+static struct choice choose(const mmla_attend_problem *p, int64_t n_tokens, int32_t splits_max) {
     struct choice best = {0};
     double best_cycles = 0.0;
     for (int i = 0; i < N_KERNELS; i++) {
@@ -110,7 +121,7 @@ static struct choice choose(const mmla_attend_problem *p, int64_t n_tokens) {
         }
         const int64_t room = (int64_t)p->gpu.n_sms * residents(&p->gpu, c.kernel, c.smem_bytes);
         const int32_t most =
-            (int32_t)mmla_clamp_i64(room / (n_tokens * c.n_head_tiles), 1, ATTEND_MMA_SPLITS_MAX);
+            power_below(mmla_clamp_i64(room / (n_tokens * c.n_head_tiles), 1, splits_max));
         const int32_t splits[] = {1, most, most / 2};
         for (int k = 0; k < 3; k++) {
             c.n_splits = p->desc.batch_invariant ? invariant_splits(p) : splits[k];
@@ -202,7 +213,8 @@ static mmla_status launch(const mmla_attend_problem *p,
                           attend_mma_params *params,
                           void *workspace,
                           void *stream) {
-    const struct choice c = choose(p, args->n_tokens);
+    const struct choice c =
+        choose(p, args->n_tokens, params->in_cluster ? CLUSTER_MAX : ATTEND_MMA_SPLITS_MAX);
     params->n_head_tiles = c.n_head_tiles;
     params->n_splits = c.n_splits;
     int64_t at_once = INT32_MAX / (c.n_head_tiles * c.n_splits);
@@ -224,6 +236,7 @@ static mmla_status launch(const mmla_attend_problem *p,
             .grid = {(uint32_t)(params->n_tokens * c.n_head_tiles * c.n_splits), 1, 1},
             .block = ATTEND_MMA_THREADS,
             .smem_bytes = (uint32_t)c.smem_bytes,
+            .cluster = params->in_cluster ? (uint32_t)c.n_splits : 0,
         };
         MMLA_RETURN_IF_FAILED(mmla_gpu_launch_run(&p->gpu, &launch, params, stream, args->error));
     }
@@ -257,9 +270,11 @@ static attend_mma_params params_of(const mmla_attend_problem *p, const mmla_atte
 
 mmla_status mmla_attend_mma_fused(const mmla_attend_problem *p,
                                   const mmla_attend_args *args,
+                                  bool in_clusters,
                                   void *workspace,
                                   void *stream) {
     attend_mma_params params = params_of(p, args);
+    params.in_cluster = in_clusters && p->gpu.capability >= CLUSTER_CAPABILITY;
     params.out = args->out;
     params.out_scale = args->out_scale;
     params.out_form = p->desc.out_form;
@@ -277,6 +292,7 @@ mmla_status mmla_attend_mma_step(const mmla_attend_problem *p,
                                  void *stream) {
     attend_mma_params params = params_of(p, args);
     params.rotate = 0;
+    params.in_cluster = p->gpu.capability >= CLUSTER_CAPABILITY;
     params.q = q;
     params.q_token_stride = (int64_t)p->desc.n_heads * MMLA_LATENT_DIM;
     params.q_layout = MMLA_Q_STANDARD;

@@ -105,6 +105,9 @@ GPU_DEVICE void attend_mma_fetch(const attend_mma_params *p,
                                  int32_t row,
                                  int32_t lane,
                                  const int32_t lanes) {
+    if (b.n == 0) {
+        return; /* b.list may be one that there is not */
+    }
     const attend_mma_list *list = &p->lists[b.list];
     if (list->view.format == MMLA_KV_NONE) { /* straight into a tile, zeros where there is no key */
         const uint8_t *from = list->pool + max(slot, 0) * list->view.page_stride_bytes;
@@ -146,19 +149,18 @@ GPU_DEVICE void attend_mma_fetch(const attend_mma_params *p,
     }
 }
 
+/* What the rows of a format's tile are to be multiplied with: values of fp4 records are put there as
+ * 128ths, which saves a multiplication each and is exact. */
+GPU_DEVICE float attend_mma_tile_scale(mmla_kv_format format) {
+    return format == MMLA_KV_V41_FP4 ? 128.0f : 1.0f;
+}
+
 /* Chunk c (8 dims) of a raw record as bf16. */
 GPU_DEVICE uint4 attend_mma_convert_fp8(uint2 codes, float scale) {
     return make_uint4(gpu_bf16x2_from_e4m3x2(codes.x & 0xFFFFu, scale),
                       gpu_bf16x2_from_e4m3x2(codes.x >> 16, scale),
                       gpu_bf16x2_from_e4m3x2(codes.y & 0xFFFFu, scale),
                       gpu_bf16x2_from_e4m3x2(codes.y >> 16, scale));
-}
-
-GPU_DEVICE uint4 attend_mma_convert_fp4(uint32_t codes, float scale) {
-    return make_uint4(gpu_bf16x2_from_e2m1x2(codes & 0xFFu, scale),
-                      gpu_bf16x2_from_e2m1x2(codes >> 8 & 0xFFu, scale),
-                      gpu_bf16x2_from_e2m1x2(codes >> 16 & 0xFFu, scale),
-                      gpu_bf16x2_from_e2m1x2(codes >> 24, scale));
 }
 
 GPU_DEVICE uint4 attend_mma_convert(const mmla_kv_format format, const uint8_t *raw, int32_t c) {
@@ -179,8 +181,8 @@ GPU_DEVICE uint4 attend_mma_convert(const mmla_kv_format format, const uint8_t *
     default: {
         const int32_t x = c * ATTEND_MMA_CHUNK_DIMS;
         const uint32_t byte = raw[MMLA_KV_FP4_DATA_BYTES + x / MMLA_KV_FP4_GROUP];
-        return attend_mma_convert_fp4(*(const uint32_t *)(raw + x / 2),
-                                      gpu_f32x2_from_e4m3x2(byte).x);
+        return gpu_bf16x8_from_e2m1x8_128th(*(const uint32_t *)(raw + x / 2),
+                                            gpu_f32x2_from_e4m3x2(byte).x);
     }
     }
 }

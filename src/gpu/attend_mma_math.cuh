@@ -32,16 +32,18 @@ typedef struct attend_mma_output {
     float o[ATTEND_MMA_WARP_BLOCKS][ATTEND_MMA_TILES_MAX][4];
 } attend_mma_output;
 
-/* Rotates the last 64 dims of every row of the q tile, in place, and rounds to bf16. */
-GPU_DEVICE void attend_mma_rotate_q(uint8_t *tile, const float *cos_sin, const int32_t n_tiles) {
+/* Rotates the last 64 dims of every row of the q tile, in place, and rounds to bf16. A thread turns
+ * the same pair of dims in every row it comes to; c and s are that pair's. */
+GPU_DEVICE void attend_mma_rotate_q(uint8_t *tile, float c, float s, const int32_t n_tiles) {
     enum { PAIRS = MMLA_ROPE_DIM / 2, FIRST = MMLA_LATENT_DIM - MMLA_ROPE_DIM };
+    static_assert(ATTEND_MMA_THREADS % PAIRS == 0, "a thread keeps its pair");
+    const int32_t x = FIRST + 2 * (threadIdx.x % PAIRS);
 #pragma unroll 2
-    for (int32_t i = threadIdx.x; i < 8 * n_tiles * PAIRS; i += ATTEND_MMA_THREADS) {
-        const int32_t h = i / PAIRS, pair = i % PAIRS, x = FIRST + 2 * pair;
+    for (int32_t h = threadIdx.x / PAIRS; h < 8 * n_tiles; h += ATTEND_MMA_THREADS / PAIRS) {
         uint32_t *at = (uint32_t *)(tile + attend_mma_chunk_off(h, x / ATTEND_MMA_CHUNK_DIMS) +
                                     2 * (x % ATTEND_MMA_CHUNK_DIMS));
         float2 q = gpu_f32x2_from_bf16x2(*at);
-        mmla_rope_rotate(cos_sin[pair], cos_sin[PAIRS + pair], &q.x, &q.y);
+        mmla_rope_rotate(c, s, &q.x, &q.y);
         *at = gpu_bf16x2_from_f32x2(q.x, q.y);
     }
 }
@@ -145,11 +147,13 @@ GPU_DEVICE float attend_mma_alpha(float before, float now, float logit) {
 }
 
 /* Scores to probabilities, by the warps of part 0: raises the maxima, writes prob and alpha. `valid`
- * are the two keys of this thread's rows. A NaN score is no maximum but reaches the sum. */
+ * says which rows are keys. tile_scale undoes the scale of the K tile's rows, in the scores and, for
+ * O, in what is written to prob. A NaN score is no maximum but reaches the sum. */
 GPU_DEVICE void attend_mma_probabilities(float s[ATTEND_MMA_TILES_MAX][4],
                                          attend_mma_softmax *sm,
                                          const int32_t *valid,
                                          int32_t turn,
+                                         float tile_scale,
                                          float *state,
                                          uint8_t *prob,
                                          const int32_t keys,
@@ -162,8 +166,8 @@ GPU_DEVICE void attend_mma_probabilities(float s[ATTEND_MMA_TILES_MAX][4],
     for (int32_t t = 0; t < n_tiles; t++) {
 #pragma unroll
         for (int32_t j = 0; j < 2; j++) {
-            s[t][j] = is_key[0] ? s[t][j] : -INFINITY;
-            s[t][j + 2] = is_key[1] ? s[t][j + 2] : -INFINITY;
+            s[t][j] = is_key[0] ? s[t][j] * tile_scale : -INFINITY;
+            s[t][j + 2] = is_key[1] ? s[t][j + 2] * tile_scale : -INFINITY;
             float m = fmaxf(s[t][j], s[t][j + 2]);
             m = fmaxf(m, __shfl_xor_sync(~0u, m, 4));
             m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
@@ -199,8 +203,8 @@ GPU_DEVICE void attend_mma_probabilities(float s[ATTEND_MMA_TILES_MAX][4],
             }
         }
         uint8_t *to = prob + row * pitch + t * ATTEND_MMA_CHUNK_BYTES + 4 * (lane % 4);
-        *(uint32_t *)to = gpu_bf16x2_from_f32x2(p[0], p[1]);
-        *(uint32_t *)(to + 8 * pitch) = gpu_bf16x2_from_f32x2(p[2], p[3]);
+        *(uint32_t *)to = gpu_bf16x2_from_f32x2(p[0] * tile_scale, p[1] * tile_scale);
+        *(uint32_t *)(to + 8 * pitch) = gpu_bf16x2_from_f32x2(p[2] * tile_scale, p[3] * tile_scale);
     }
 }
 

@@ -1,11 +1,6 @@
-/* attend_mma_out.cuh - the end of attend_mma_kernel.cu: maxima and sums of a CTA, joining the CTAs that
- * shared a token's keys, and from registers to codes and scales.
+/* attend_mma_out.cuh - the end of attend_mma_kernel.cu: from sums in registers to codes and scales.
  *
  *     O^T fragments --rotate back, scale, cast--> codes --movmatrix--> smem [head][64 dims] --16 B--> out
- *
- * A CTA with a share of the keys leaves its sums in the workspace; the last of a token to come (a
- * counter says which) reads all of them in the order of the splits, its own too, so that the result
- * does not depend on who was last.
  */
 #ifndef MMLA_GPU_ATTEND_MMA_OUT_CUH
 #define MMLA_GPU_ATTEND_MMA_OUT_CUH
@@ -18,154 +13,6 @@
 
 #define ATTEND_MMA_LN_2 0.693147180559945309f
 #define ATTEND_MMA_LOG2_E 1.44269504088896341f
-
-/* Maximum (of state.running[turn]) and sum of every head over the CTA's keys: state.maximum and
- * state.sum, [heads]. All threads come here; the values may be read when it returns. */
-GPU_DEVICE void attend_mma_collect(const attend_mma_softmax *sm,
-                                   int32_t turn,
-                                   float *state,
-                                   const int32_t keys,
-                                   const int32_t n_tiles) {
-    const attend_mma_state at = attend_mma_state_get(keys, n_tiles);
-    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t row_warps = keys / 16, heads = 8 * n_tiles;
-    if (warp < row_warps) {
-#pragma unroll
-        for (int32_t t = 0; t < n_tiles; t++) {
-#pragma unroll
-            for (int32_t j = 0; j < 2; j++) {
-                float l = sm->l[t][j];
-                l += __shfl_xor_sync(~0u, l, 4);
-                l += __shfl_xor_sync(~0u, l, 8);
-                l += __shfl_xor_sync(~0u, l, 16);
-                if (lane < 4) {
-                    state[at.sum + warp * heads + 8 * t + 2 * lane + j] = l;
-                }
-            }
-        }
-    }
-    __syncthreads();
-    const int32_t head = threadIdx.x;
-    if (head < heads) {
-        float sum = state[at.sum + head];
-        for (int32_t w = 1; w < row_warps; w++) {
-            sum += state[at.sum + w * heads + head];
-        }
-        state[at.sum + head] = sum;
-        state[at.maximum + head] = state[at.running + turn * heads + head];
-    }
-    __syncthreads();
-}
-
-/* Leaves a CTA's sums for the last of its group; true for that one, with state.maximum and state.sum
- * now those of all keys and *out all of O. */
-GPU_DEVICE bool attend_mma_join(const attend_mma_params *p,
-                                attend_mma_task *task,
-                                attend_mma_output *out,
-                                float *state,
-                                const int32_t keys,
-                                const int32_t n_tiles) {
-    const attend_mma_state at = attend_mma_state_get(keys, n_tiles);
-    const int32_t heads = 8 * n_tiles, tid = threadIdx.x;
-    const int64_t first = task->group * p->n_splits, mine = first + task->split;
-    const int64_t part_floats = (int64_t)heads * ATTEND_MMA_DIM;
-    if (task->has_keys) {
-        float4 *to = (float4 *)(p->part_o + mine * part_floats) + tid;
-#pragma unroll
-        for (int32_t t = 0; t < n_tiles; t++) {
-#pragma unroll
-            for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
-                const float *o = out->o[b][t];
-                to[(t * ATTEND_MMA_WARP_BLOCKS + b) * ATTEND_MMA_THREADS] =
-                    make_float4(o[0], o[1], o[2], o[3]);
-            }
-        }
-        if (tid < heads) {
-            p->part_ml[mine * 2 * heads + tid] = state[at.maximum + tid];
-            p->part_ml[mine * 2 * heads + heads + tid] = state[at.sum + tid];
-        }
-    }
-    if (tid == 0) {
-        p->part_n[mine] = task->has_keys;
-    }
-    __threadfence();
-    __syncthreads();
-    if (tid == 0) {
-        task->is_last = atomicAdd(&p->arrived[task->group], 1) == p->n_splits - 1;
-    }
-    __syncthreads();
-    if (!task->is_last) {
-        return false;
-    }
-    __threadfence();
-    /* The weight of every part, and the sums of all. A part without a key has written nothing. */
-    if (tid == 0) {
-        int32_t has_keys = 0;
-        for (int32_t s = 0; s < p->n_splits; s++) {
-            has_keys |= __ldcg(&p->part_n[first + s]);
-        }
-        task->has_keys = has_keys;
-    }
-    if (tid < heads) {
-        float m = -INFINITY, sum = 0.0f;
-        for (int32_t s = 0; s < p->n_splits; s++) {
-            if (__ldcg(&p->part_n[first + s]) != 0) {
-                m = fmaxf(m, __ldcg(&p->part_ml[(first + s) * 2 * heads + tid]));
-            }
-        }
-        for (int32_t s = 0; s < p->n_splits; s++) {
-            float weight = 0.0f;
-            if (__ldcg(&p->part_n[first + s]) != 0) {
-                const float *ml = p->part_ml + (first + s) * 2 * heads + tid;
-                weight = attend_mma_alpha(__ldcg(ml), m, state[at.logit + tid]);
-                sum = fmaf(__ldcg(ml + heads), weight, sum);
-            }
-            state[at.sum + s * heads + tid] = weight;
-        }
-        state[at.maximum + tid] = m;
-        state[at.alpha + tid] = sum; /* until the weights are used */
-    }
-    __syncthreads();
-#pragma unroll
-    for (int32_t t = 0; t < n_tiles; t++) {
-#pragma unroll
-        for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
-#pragma unroll
-            for (int32_t i = 0; i < 4; i++) {
-                out->o[b][t][i] = 0.0f;
-            }
-        }
-    }
-    for (int32_t s = 0; s < p->n_splits; s++) {
-        if (__ldcg(&p->part_n[first + s]) == 0) {
-            continue;
-        }
-        const float4 *from = (const float4 *)(p->part_o + (first + s) * part_floats) + tid;
-#pragma unroll
-        for (int32_t t = 0; t < n_tiles; t++) {
-            const float2 weight =
-                *(const float2 *)(state + at.sum + s * heads + 8 * t + 2 * (tid % 4));
-#pragma unroll
-            for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
-                const float4 o =
-                    __ldcg(from + (t * ATTEND_MMA_WARP_BLOCKS + b) * ATTEND_MMA_THREADS);
-                out->o[b][t][0] = fmaf(o.x, weight.x, out->o[b][t][0]);
-                out->o[b][t][1] = fmaf(o.y, weight.y, out->o[b][t][1]);
-                out->o[b][t][2] = fmaf(o.z, weight.x, out->o[b][t][2]);
-                out->o[b][t][3] = fmaf(o.w, weight.y, out->o[b][t][3]);
-            }
-            if (t % 2 == 1) {
-                __syncwarp(); /* or the loads of all groups would be started at once, and spill */
-            }
-        }
-    }
-    __syncthreads();
-    if (tid < heads) {
-        state[at.sum + tid] = state[at.alpha + tid];
-    }
-    __syncthreads();
-    return true;
-}
 
 /* lse, max_logits and the factor of O of every head (state.factor). NaN throughout without a legal
  * position. All threads come here; the factors may be read when it returns. */
@@ -193,7 +40,7 @@ GPU_DEVICE void attend_mma_finish_heads(const attend_mma_params *p,
             max_logit = isnan(sum) ? NAN : logit * ATTEND_MMA_LN_2;
         }
         state[at.factor + h] = factor;
-        if (head < p->n_heads) {
+        if (head < p->n_heads && (task->pairs & 1) != 0) { /* one CTA of a cluster */
             const int64_t i = task->token * p->n_heads + head;
             if (p->lse != NULL) {
                 p->lse[i] = lse;
@@ -325,92 +172,130 @@ GPU_DEVICE void attend_mma_copy_out(const attend_mma_params *p,
     }
 }
 
-/* O to out and out_scale. `smem` is free from the K tile on. All threads come here. */
+/* FP8_128: a scale spans the dims of two warps, which meet in shared memory. All threads come here. */
+GPU_DEVICE void attend_mma_put_wide(const attend_mma_params *p,
+                                    const attend_mma_task *task,
+                                    const attend_mma_output *out,
+                                    float *state,
+                                    uint8_t *rows,
+                                    const int32_t keys,
+                                    const int32_t n_tiles) {
+    enum { WARPS = MMLA_OUT_WIDE_DIM / ATTEND_MMA_WARP_DIMS };
+    static_assert(WARPS == ATTEND_MMA_WARPS / ATTEND_MMA_PAIRS, "the warps of a scale are a pair");
+    const attend_mma_state at = attend_mma_state_get(keys, n_tiles);
+    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, heads = 8 * n_tiles;
+    const int32_t wide = warp / WARPS;
+    const float *factors = state + at.factor;
+    float *amax = state + at.sum; /* [warps][heads] */
+#pragma unroll
+    for (int32_t t = 0; t < n_tiles; t++) {
+        const float2 a = attend_mma_amax(out, 0, t), b = attend_mma_amax(out, 2, t);
+        if (lane < 4) {
+            amax[warp * heads + 8 * t + 2 * lane] = fmaxf(a.x, b.x);
+            amax[warp * heads + 8 * t + 2 * lane + 1] = fmaxf(a.y, b.y);
+        }
+    }
+    __syncthreads();
+    if ((task->pairs >> wide & 1) == 0) {
+        return;
+    }
+#pragma unroll
+    for (int32_t t = 0; t < n_tiles; t++) {
+        float mul[2];
+#pragma unroll
+        for (int32_t j = 0; j < 2; j++) {
+            const int32_t h = 8 * t + 2 * (lane % 4) + j, head = task->first_head + h;
+            const float *a = amax + WARPS * wide * heads + h;
+            const float s =
+                fmaxf(MMLA_AMAX_FLOOR, fmaxf(a[0], a[heads]) * factors[h]) / MMLA_E4M3_MAX;
+            mul[j] = factors[h] / s;
+            if (warp % WARPS == 0 && lane < 4 && head < p->n_heads) {
+                const int64_t row = task->token * p->n_heads + head;
+                ((float *)p->out_scale)[row * (MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM) + wide] = s;
+            }
+        }
+        uint8_t *row = rows + (8 * t + lane / 4) * attend_mma_out_pitch(1);
+#pragma unroll
+        for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
+            attend_mma_put_codes(out->o[b][t], mul[0], mul[1], row, b);
+        }
+    }
+}
+
+/* FP8 and FP8_PERMUTED: a scale spans half of a warp's dims. */
+GPU_DEVICE void attend_mma_put_fp8(const attend_mma_params *p,
+                                   const attend_mma_task *task,
+                                   const attend_mma_output *out,
+                                   const float *factors,
+                                   uint8_t *rows,
+                                   const int32_t n_tiles) {
+    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int32_t t = 0; t < n_tiles; t++) {
+        const float2 f = *(const float2 *)(factors + 8 * t + 2 * (lane % 4));
+        uint8_t *row = rows + (8 * t + lane / 4) * attend_mma_out_pitch(1);
+        const int32_t head = task->first_head + 8 * t;
+#pragma unroll
+        for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b += 2) {
+            const float2 amax = attend_mma_amax(out, b, t);
+            uint32_t byte[2];
+            const float mul0 = attend_mma_out_mul(amax.x, f.x, &byte[0]);
+            const float mul1 = attend_mma_out_mul(amax.y, f.y, &byte[1]);
+            if (head < p->n_heads) { /* the same for all lanes */
+                attend_mma_store_ue8m0(p, task->token, head, 2 * warp + b / 2, byte[0], byte[1]);
+            }
+            attend_mma_put_codes(out->o[b][t], mul0, mul1, row, b);
+            attend_mma_put_codes(out->o[b + 1][t], mul0, mul1, row, b + 1);
+        }
+    }
+}
+
+GPU_DEVICE void attend_mma_put_bf16_rows(const attend_mma_output *out,
+                                         const float *factors,
+                                         uint8_t *rows,
+                                         const int32_t n_tiles) {
+    const int32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int32_t t = 0; t < n_tiles; t++) {
+        const float2 f = *(const float2 *)(factors + 8 * t + 2 * (lane % 4));
+        uint8_t *row = rows + (8 * t + lane / 4) * attend_mma_out_pitch(2);
+#pragma unroll
+        for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
+            attend_mma_put_bf16(out->o[b][t], f.x, f.y, row, b);
+        }
+    }
+}
+
+/* O of the warps of task->pairs to out and out_scale. `smem` is free from the K tile on. All threads
+ * come here. */
 GPU_DEVICE void attend_mma_store(const attend_mma_params *p,
                                  const attend_mma_task *task,
-                                 attend_mma_output *out,
+                                 const attend_mma_output *out,
                                  float *state,
                                  uint8_t *smem,
                                  const int32_t keys,
                                  const int32_t n_tiles) {
-    const attend_mma_state at = attend_mma_state_get(keys, n_tiles);
-    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, heads = 8 * n_tiles;
-    const int64_t token = task->token;
-    const int32_t first_head = task->first_head;
-    const int32_t element_bytes = p->out_form == MMLA_OUT_BF16 ? 2 : 1;
-    uint8_t *rows = smem + warp * heads * attend_mma_out_pitch(element_bytes);
-    const float *factors = state + at.factor;
-    if (p->out_form == MMLA_OUT_FP8_128) { /* a scale spans the dims of two warps */
-        enum { WARPS_A_SCALE = MMLA_OUT_WIDE_DIM / ATTEND_MMA_WARP_DIMS };
-        float *amax = state + at.sum; /* [warps][heads] */
-#pragma unroll
-        for (int32_t t = 0; t < n_tiles; t++) {
-            const float2 a = attend_mma_amax(out, 0, t), b = attend_mma_amax(out, 2, t);
-            if (lane < 4) {
-                amax[warp * heads + 8 * t + 2 * lane] = fmaxf(a.x, b.x);
-                amax[warp * heads + 8 * t + 2 * lane + 1] = fmaxf(a.y, b.y);
-            }
-        }
-        __syncthreads();
-        const int32_t wide = warp / WARPS_A_SCALE;
-#pragma unroll
-        for (int32_t t = 0; t < n_tiles; t++) {
-            float mul[2];
-#pragma unroll
-            for (int32_t j = 0; j < 2; j++) {
-                const int32_t h = 8 * t + 2 * (lane % 4) + j, head = first_head + h;
-                const float a = fmaxf(amax[WARPS_A_SCALE * wide * heads + h],
-                                      amax[(WARPS_A_SCALE * wide + 1) * heads + h]);
-                const float s = fmaxf(MMLA_AMAX_FLOOR, a * factors[h]) / MMLA_E4M3_MAX;
-                mul[j] = factors[h] / s;
-                if (warp % WARPS_A_SCALE == 0 && lane < 4 && head < p->n_heads) {
-                    ((float *)p->out_scale)[(token * p->n_heads + head) *
-                                                (MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM) +
-                                            wide] = s;
-                }
-            }
-            uint8_t *row = rows + (8 * t + lane / 4) * attend_mma_out_pitch(1);
-#pragma unroll
-            for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
-                attend_mma_put_codes(out->o[b][t], mul[0], mul[1], row, b);
-            }
-        }
-    } else if (p->out_form == MMLA_OUT_BF16) {
-#pragma unroll
-        for (int32_t t = 0; t < n_tiles; t++) {
-            const float2 f = *(const float2 *)(factors + 8 * t + 2 * (lane % 4));
-            uint8_t *row = rows + (8 * t + lane / 4) * attend_mma_out_pitch(2);
-#pragma unroll
-            for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
-                attend_mma_put_bf16(out->o[b][t], f.x, f.y, row, b);
-            }
-        }
-    } else {
-#pragma unroll
-        for (int32_t t = 0; t < n_tiles; t++) {
-            const float2 f = *(const float2 *)(factors + 8 * t + 2 * (lane % 4));
-            uint8_t *row = rows + (8 * t + lane / 4) * attend_mma_out_pitch(1);
-#pragma unroll
-            for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b += 2) {
-                const float2 amax = attend_mma_amax(out, b, t);
-                uint32_t byte[2];
-                const float mul0 = attend_mma_out_mul(amax.x, f.x, &byte[0]);
-                const float mul1 = attend_mma_out_mul(amax.y, f.y, &byte[1]);
-                if (first_head + 8 * t < p->n_heads) { /* the same for all lanes */
-                    attend_mma_store_ue8m0(p, token, first_head + 8 * t, 2 * warp + b / 2, byte[0],
-                                           byte[1]);
-                }
-                attend_mma_put_codes(out->o[b][t], mul0, mul1, row, b);
-                attend_mma_put_codes(out->o[b + 1][t], mul0, mul1, row, b + 1);
-            }
-        }
+    const int32_t warp = threadIdx.x / 32, heads = 8 * n_tiles;
+    const float *factors = state + attend_mma_state_get(keys, n_tiles).factor;
+    const bool is_bf16 = p->out_form == MMLA_OUT_BF16;
+    uint8_t *rows = smem + warp * heads * attend_mma_out_pitch(is_bf16 ? 2 : 1);
+    if (p->out_form == MMLA_OUT_FP8_128) {
+        attend_mma_put_wide(p, task, out, state, rows, keys, n_tiles);
+    }
+    if ((task->pairs >> (warp / 2) & 1) == 0) {
+        return;
+    }
+    if (is_bf16) {
+        attend_mma_put_bf16_rows(out, factors, rows, n_tiles);
+        __syncwarp();
+        attend_mma_copy_out(p, task->token, task->first_head, rows, 2, n_tiles);
+        return;
+    }
+    if (p->out_form != MMLA_OUT_FP8_128) {
+        attend_mma_put_fp8(p, task, out, factors, rows, n_tiles);
     }
     __syncwarp();
-    if (element_bytes == 2) {
-        attend_mma_copy_out(p, token, first_head, rows, 2, n_tiles);
-    } else {
-        attend_mma_copy_out(p, token, first_head, rows, 1, n_tiles);
-    }
+    attend_mma_copy_out(p, task->token, task->first_head, rows, 1, n_tiles);
 }
 
 #undef GPU_DEVICE

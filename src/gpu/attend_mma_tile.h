@@ -87,7 +87,13 @@ typedef struct attend_mma_state {
     int32_t total;
 } attend_mma_state;
 
-enum { ATTEND_MMA_SPLITS_MAX = 16, ATTEND_MMA_ROW_WARPS_MAX = 4, ATTEND_MMA_TASK_WORDS = 16 };
+enum {
+    ATTEND_MMA_SPLITS_MAX = 16,
+    ATTEND_MMA_ROW_WARPS_MAX = 4,
+    ATTEND_MMA_TASK_WORDS = 16,
+    ATTEND_MMA_PAIRS = ATTEND_MMA_WARPS / 2,
+    ATTEND_MMA_ALL_PAIRS = (1 << ATTEND_MMA_PAIRS) - 1
+};
 
 /* What a CTA is to do. It lies in shared memory, because in registers it would be in the way of the
  * sums while the keys are walked. */
@@ -98,7 +104,7 @@ typedef struct attend_mma_task {
     int32_t split;
     int32_t first_head;
     int32_t has_keys; /* whether an entry of its share was one; after joining, of all shares */
-    int32_t is_last;  /* of the CTAs of its group */
+    int32_t pairs;    /* bit i: warps 2 i and 2 i + 1 bring their dims of the result out */
 } attend_mma_task;
 
 static_assert(sizeof(attend_mma_task) <= 4 * ATTEND_MMA_TASK_WORDS, "the task has its room");

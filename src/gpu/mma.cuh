@@ -72,14 +72,6 @@ GPU_DEVICE uint32_t gpu_transpose_b16(uint32_t pair) {
     return transposed;
 }
 
-/* Products of two pairs of bf16, each rounded once; subnormals are kept. The instruction is a fused
- * multiply-add of minus zero, which capability 8.0 has and which changes no product. */
-GPU_DEVICE uint32_t gpu_mul_bf16x2(uint32_t a, uint32_t b) {
-    uint32_t product;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
-    return product;
-}
-
 /* 2^x within two units in the last place; results below 2^-126 become 0, of -inf too. */
 GPU_DEVICE float gpu_exp2(float x) {
     float y;

@@ -11,5 +11,16 @@ mmla_status mmla_attend_mma(const mmla_attend_problem *p,
                             const mmla_attend_args *args,
                             void *workspace,
                             void *stream) {
-    return mmla_attend_mma_fused(p, args, workspace, stream);
+    return mmla_attend_mma_fused(p, args, true, workspace, stream);
+}
+
+size_t mmla_attend_mma_counter_workspace_bytes(const mmla_attend_problem *p) {
+    return mmla_attend_mma_workspace_bytes_get(p);
+}
+
+mmla_status mmla_attend_mma_counter(const mmla_attend_problem *p,
+                                    const mmla_attend_args *args,
+                                    void *workspace,
+                                    void *stream) {
+    return mmla_attend_mma_fused(p, args, false, workspace, stream);
 }

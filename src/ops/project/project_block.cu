@@ -37,6 +37,7 @@
  * LIMITS     any rank, any number of tokens; operands aligned to 16 bytes
  */
 #include "gpu/async.cuh"
+#include "gpu/convert.cuh"
 #include "gpu/mma.cuh"
 #include "ops/project/project_rows.cuh"
 
