@@ -62,8 +62,11 @@ void term_progress_set(term_progress *progress, int64_t done, int64_t total, con
     if (now - progress->last < REDRAW_SECONDS || !isatty(STDERR_FILENO)) {
         return;
     }
-    fprintf(stderr, "\r\033[K%s %lld of %lld %s", progress->what, (long long)done, (long long)total,
-            detail);
+    fprintf(stderr, "\r\033[K%s %lld", progress->what, (long long)done);
+    if (total > 0) {
+        fprintf(stderr, " of %lld", (long long)total);
+    }
+    fprintf(stderr, " %s", detail);
     fflush(stderr);
     progress->shown = true;
     progress->last = now;

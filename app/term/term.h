@@ -21,7 +21,8 @@ term_text term_seconds(double seconds); /* 0.00123 -> "1.23 ms" */
 /* A monotonic clock, in seconds. */
 double term_now(void);
 
-/* One line of progress on standard error, rewritten in place; nothing when that is no terminal. */
+/* One line of progress on standard error, rewritten in place; nothing when that is no terminal. A
+ * total of 0 is not known. */
 typedef struct term_progress {
     const char *what;
     bool shown;  /* a line stands on the terminal */
