@@ -1,18 +1,33 @@
 #!/usr/bin/env python3
-"""Turn a result file of `megamla bench --json` into the table of docs/performance.md.
+"""Turn a result file of `megamla bench --json` into the tables of docs/performance.md.
 
-    tools/bench_table.py bench/results/NAME.json                        prints it
-    tools/bench_table.py bench/results/NAME.json docs/performance.md    replaces it in place
+    tools/bench_table.py bench/results/NAME.json                        prints them
+    tools/bench_table.py bench/results/NAME.json docs/performance.md    replaces them in place
 
-In the document the table stands between the two marker lines below.
+In the document the tables stand between two marker lines, those of a GPU between their own.
 """
 import json
 import os
 import sys
 
-BEGIN, END = "<!-- bench table: begin -->", "<!-- bench table: end -->"
+CPU_MARKS = "<!-- bench table: begin -->", "<!-- bench table: end -->"
+GPU_MARKS = "<!-- gpu bench table: begin -->", "<!-- gpu bench table: end -->"
 HEADER = ("operation", "formats", "heads", "tokens", "median us", "p10 .. p90", "floor us",
           "chain us", "chain / fused", "GFLOP/s", "share of BLAS", "GB/s", "implementation")
+
+# What an engine on Hopper ran before: a kernel that rotates q, FlashMLA's sparse attention (584-byte
+# records in decode, bf16 rows in prefill) and a kernel that rotates back and quantises. Microseconds
+# on one H200, CUDA 13.0, 2026-11-29, medians of graph replays with 640 keys; not measured by
+# megamla bench. (operation, heads) -> {tokens: us}. FlashMLA pads fewer heads to 64.
+FLASHMLA_CHAIN = {
+    ("attend_paged", 64): {1: 17.3, 2: 17.5, 4: 18.2, 8: 19.5, 16: 23.3, 32: 32.7, 64: 55.9,
+                           128: 64.6, 256: 117.5, 512: 228.0, 1024: 441.8},
+    ("attend_paged", 128): {1: 16.9, 2: 17.6, 4: 18.9, 8: 21.1, 16: 27.7, 32: 43.8, 64: 49.1,
+                            128: 93.3, 256: 178.3, 512: 348.6, 1024: 679.3},
+    ("attend_rows", 64): {184: 68.9, 2123: 514.8, 4096: 959.8},
+    ("attend_rows", 128): {184: 104.2, 2123: 992.8, 4096: 1910.6},
+}
+FLASHMLA_HEADS_LEAST = 64
 
 
 def number(value, digits=3):
@@ -33,8 +48,7 @@ def row_cells(row):
         return [row["op"], row["formats"] or "-"] + ["-"] * 10 + [row.get("problem", "")]
     return [
         row["op"], row["formats"] or "-", str(row["heads"] or "-"), str(row["tokens"] or "-"),
-        number(fused), f"{number(row['p10_us'])} .. {number(row['p90_us'])}",
-        number(row["floor_us"]), number(row["chain_us"]),
+        number(fused), spread(row), number(row["floor_us"]), number(row["chain_us"]),
         ratio(row["chain_us"], fused, "{:.2f}"),
         number(row["tflops"] and row["tflops"] * scale),
         ratio(row.get("sgemm_us"), fused, "{:.0%}"),
@@ -42,20 +56,108 @@ def row_cells(row):
     ]
 
 
+def spread(row):
+    return f"{number(row['p10_us'])} .. {number(row['p90_us'])}"
+
+
+def markdown(header, lines, n_text=0, last_is_text=True):
+    """A table whose first n_text columns and perhaps its last are text, the others numbers."""
+    n_numbers = len(header) - n_text - last_is_text
+    rule = "| --- " * n_text + "| ---: " * n_numbers + ("| --- |" if last_is_text else "|")
+    return ["| " + " | ".join(header) + " |", rule] + ["| " + " | ".join(x) + " |" for x in lines]
+
+
+def origin(result, name):
+    return (f"{result['date'][:10]}, commit {result['commit'] or 'unknown'}; "
+            f"`{result['command']}`; file {name}.")
+
+
 def table(result, name):
     ceilings = result["ceilings"]
     gflops = ceilings.get("sgemm_tflops")
     lines = [
-        f"{result['device']}, {result['threads']} threads, {result['date'][:10]}, "
-        f"commit {result['commit'] or 'unknown'}; `{result['command']}`; file {name}.",
+        f"{result['device']}, {result['threads']} threads, {origin(result, name)}",
         f"Ceilings of the same run: read {number(ceilings['read_tbps'] * 1000)} GB/s, copy "
         f"{number(ceilings['copy_tbps'] * 1000)} GB/s, OpenBLAS "
         + (f"{number(gflops * 1000)} GFLOP/s at 64 heads." if gflops else "not installed."),
         "",
-        "| " + " | ".join(HEADER) + " |",
-        "| --- | --- " + "| ---: " * (len(HEADER) - 3) + "| --- |",
     ]
-    lines += ["| " + " | ".join(row_cells(row)) + " |" for row in result["rows"]]
+    return "\n".join(lines + markdown(HEADER, [row_cells(r) for r in result["rows"]], 2))
+
+
+def flashmla_us(result, row):
+    """The baseline's time for a row, and whether that is for more heads; None without one."""
+    if result["lengths"] != "full":
+        return None, False
+    heads = max(row["heads"], FLASHMLA_HEADS_LEAST)
+    return FLASHMLA_CHAIN.get((row["op"], heads), {}).get(row["tokens"]), heads > row["heads"]
+
+
+def attend_cells(result, row):
+    fused = row["fused_us"]
+    if fused is None:
+        return [str(row["heads"]), str(row["tokens"])] + ["-"] * 10 + [row.get("problem", "")]
+    baseline, is_padded = flashmla_us(result, row)
+    return [
+        str(row["heads"]), str(row["tokens"]), number(fused), spread(row),
+        number(row["chain_us"]), ratio(row["chain_us"], fused, "{:.2f}"),
+        number(row["floor_us"]), ratio(fused, row["floor_us"], "{:.2f}"),
+        ("> " if is_padded and baseline else "") + number(baseline),
+        ratio(baseline, fused, "{:.2f}"), number(row["tflops"]), number(row["tbps"]), row["impl"],
+    ]
+
+
+ATTEND_HEADER = ("heads", "tokens", "fused us", "p10 .. p90", "chain us", "chain / fused",
+                 "floor us", "fused / floor", "FlashMLA chain us", "FlashMLA / fused", "TFLOP/s",
+                 "TB/s", "implementation")
+OTHER_HEADER = ("operation", "formats", "groups", "tokens or rows", "median us", "p10 .. p90",
+                "floor us", "median / floor", "cuBLAS us", "TFLOP/s", "TB/s", "share of read",
+                "implementation")
+
+
+def other_cells(result, row):
+    fused, groups = row["fused_us"], row["heads"] and row["heads"] // 8
+    names = [row["op"], row["formats"] or "-", str(groups or "-"), str(row["tokens"] or "-")]
+    if fused is None:
+        return names + ["-"] * 8 + [row.get("problem", "")]
+    return names + [
+        number(fused), spread(row), number(row["floor_us"]),
+        ratio(fused, row["floor_us"], "{:.2f}"), number(row["cublas_us"]),
+        number(row["tflops"]), number(row["tbps"]),
+        ratio(row["tbps"], result["ceilings"]["read_tbps"], "{:.0%}"), row["impl"] or "-",
+    ]
+
+
+def gpu_tables(result, name):
+    ceilings, rows = result["ceilings"], result["rows"]
+    product = ceilings["bf16_tflops"]
+    lines = [
+        f"{result['device']}, driver {result['driver']}, CUDA {result['cuda']}, "
+        f"{origin(result, name)}",
+        f"Ceilings of the same run: read {number(ceilings['read_tbps'])} TB/s, copy "
+        f"{number(ceilings['copy_tbps'])} TB/s, empty graph node "
+        f"{number(ceilings['empty_node_us'], 2)} us, cuBLAS bf16 "
+        + (f"{number(product)} TFLOP/s." if product else "not installed."),
+        f"Lengths of lists: {result['lengths']}"
+        + ("; batch-invariant." if result["batch_invariant"] else "."),
+    ]
+    attend = [r for r in rows if r["op"].startswith("attend_")]
+    panels = list(dict.fromkeys((r["op"], r["formats"]) for r in attend))
+    for op, formats in panels:
+        keys = next(r for r in attend if (r["op"], r["formats"]) == (op, formats))
+        n_keys = " + ".join(str(keys[k]) for k in ("window", "compressed") if keys[k])
+        lines += ["", f"**{op}, {formats}**, lists of {n_keys}", ""]
+        lines += markdown(ATTEND_HEADER, [attend_cells(result, r) for r in attend
+                                          if (r["op"], r["formats"]) == (op, formats)])
+    others = [r for r in rows if not r["op"].startswith("attend_") and r["op"] != "host_cost"]
+    if others:
+        lines += ["", "**The other operations**", ""]
+        lines += markdown(OTHER_HEADER, [other_cells(result, r) for r in others], 2)
+    for row in rows:
+        if row["op"] == "host_cost" and row["fused_us"] is not None:
+            lines += ["", f"One call costs the host {number(row['fused_us'])} us "
+                          f"({spread(row)}): attend_paged, {row['formats']}, {row['heads']} heads, "
+                          f"{row['tokens']} token, outside a graph."]
     return "\n".join(lines)
 
 
@@ -64,19 +166,22 @@ def main(argv):
         print(__doc__, file=sys.stderr)
         return 2
     with open(argv[1], encoding="utf-8") as f:
-        text = table(json.load(f), os.path.relpath(argv[1]))
+        result = json.load(f)
+    is_gpu = result["cuda"] is not None
+    text = (gpu_tables if is_gpu else table)(result, os.path.relpath(argv[1]))
     if len(argv) == 2:
         print(text)
         return 0
+    begin_mark, end_mark = GPU_MARKS if is_gpu else CPU_MARKS
     with open(argv[2], encoding="utf-8") as f:
         document = f.read()
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = document.partition(begin_mark)
+    _, end, after = rest.partition(end_mark)
     if not begin or not end:
         print(f"{argv[2]}: the marker lines are missing", file=sys.stderr)
         return 1
     with open(argv[2], "w", encoding="utf-8") as f:
-        f.write(f"{before}{BEGIN}\n{text}\n{END}{after}")
+        f.write(f"{before}{begin_mark}\n{text}\n{end_mark}{after}")
     return 0
 
 

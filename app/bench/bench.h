@@ -12,12 +12,14 @@
 
 #include <megamla/megamla.h>
 
+#include "app/bench/bench_device.h"
 #include "app/bench/bench_harness.h"
+#include "app/bench/cublas.h"
 #include "app/bench/openblas.h"
 #include "app/check/check_cache.h"
 
 enum {
-    BENCH_ROWS_MAX = 256,
+    BENCH_ROWS_MAX = 1024,
     BENCH_LIST_MAX = 16,                  /* values of one option */
     BENCH_WINDOW = 128,                   /* keys of the sliding window */
     BENCH_COMPRESSED = 512,               /* keys picked from the compressed cache */
@@ -37,6 +39,13 @@ typedef struct bench_list {
     int n;
 } bench_list;
 
+/* Lengths of the lists that attention reads. */
+typedef enum bench_lengths {
+    BENCH_LENGTHS_FULL = 0,  /* every entry */
+    BENCH_LENGTHS_MIXED = 1, /* each token's drawn, 1 to all */
+    BENCH_LENGTHS_SHORT = 2  /* an eighth */
+} bench_lengths;
+
 /* Record formats of a row. */
 typedef struct bench_formats {
     const char *name; /* "528+288" */
@@ -49,6 +58,9 @@ typedef struct bench_options {
     uint64_t seed;
     bool quick;
     bench_corrupt corrupt;
+    mmla_device device;
+    bool batch_invariant;       /* attention on a GPU */
+    bench_lengths lengths;      /* likewise */
     const char *op;             /* NULL: all */
     const char *formats;        /* NULL: the default ones */
     const char *implementation; /* NULL: the one a plan picks */
@@ -68,21 +80,32 @@ typedef struct bench_row {
     char implementation[32];
     int64_t heads, tokens, window, compressed;
     bench_timing fused;
-    double chain_us; /* the same by separate steps */
-    double sgemm_us; /* the same products in fp32 by OpenBLAS; 0 when its times spread widely */
-    double floor_us; /* see docs/performance.md */
-    double flop;     /* of one call */
-    double bytes;    /* of one call: records or rows read, or rows written */
+    double chain_us;  /* the same by separate steps */
+    double sgemm_us;  /* the same products in fp32 by OpenBLAS; 0 when its times spread widely */
+    double cublas_us; /* on a GPU: in bf16 by cuBLAS */
+    double keys;      /* on a GPU: keys of a token on average */
+    double floor_us;  /* see docs/performance.md */
+    double flop;      /* of one call */
+    double bytes;     /* of one call: records or rows read, or rows written */
     bool verified;
     char problem[160]; /* why not */
 } bench_row;
 
 typedef struct bench_session {
     bench_options options;
-    mmla_context *ctx;
+    mmla_context *ctx;  /* of the device that is measured */
+    mmla_context *host; /* of the CPU, for inputs and references; the same one on the CPU */
     openblas blas;
     double read_gbps, copy_gbps; /* ceilings, in this run */
     double sgemm_gflops;         /* OpenBLAS on the two products of 64 heads; 0 without it */
+    /* Of a GPU. */
+    bool on_gpu; /* rows of a GPU: bench_gpu.h */
+    bench_device device;
+    cublas gpu_blas;
+    double gemm_tflops; /* cuBLAS on a large product in bf16, or what is known of Hopper; else 0 */
+    bool has_gemm_tflops; /* measured */
+    double node_us;       /* an empty kernel as a node of a graph */
+    int64_t cold_bytes, pool_bytes;
     bench_row rows[BENCH_ROWS_MAX];
     int n_rows;
 } bench_session;
@@ -97,12 +120,15 @@ void bench_project_run(bench_session *s);
 void bench_kv_run(bench_session *s);
 
 /* An operation of this benchmark: the library's operation it runs, and its record formats. */
+enum { BENCH_FORMATS_MAX = 6 };
+
 typedef struct bench_op {
     const char *name, *library_op;
-    const char *formats[4]; /* NULL ends them; none: it has no records */
+    const char *formats[BENCH_FORMATS_MAX]; /* NULL ends them; none: it has no records */
 } bench_op;
 
-extern const bench_op bench_ops[]; /* a NULL name ends them */
+/* What there is to measure on a CPU or a GPU; a NULL name ends it. */
+const bench_op *bench_ops(mmla_device_kind kind);
 
 /* True when the options select an operation (which has the implementation they ask for), formats.
  */
@@ -124,8 +150,9 @@ bool bench_is_wide(const bench_timing *t);
 /* The median, 0 when the samples are no baseline because they are wide. */
 double bench_baseline_us(bench_timing t);
 
-/* Microseconds below which a call cannot be: its flop at the rate of OpenBLAS (when there is one),
- * its bytes at the read ceiling. */
+/* Microseconds below which a call cannot be: its bytes at the read ceiling and, on a CPU, its flop at
+ * the rate of OpenBLAS (when there is one); on a GPU, its flop at the rate of the large product, and
+ * one launch. */
 double bench_floor_us(const bench_session *s, const bench_row *row);
 
 /* OpenBLAS on the two products of one token; all zero without OpenBLAS. Measured anew beside every

@@ -32,7 +32,7 @@ fill(bench_session *s, bench_cache *c, const check_buffer *rows, mmla_error *err
         table[i] = i < MMLA_ROPE_DIM / 2 ? 1.0f : 0.0f; /* angle 0 */
     }
     mmla_kv_insert_plan *plan;
-    mmla_status status = mmla_kv_insert_plan_create(s->ctx, &desc, &plan, err);
+    mmla_status status = mmla_kv_insert_plan_create(s->host, &desc, &plan, err);
     for (int64_t first = 0; first < c->n_slots && status == MMLA_OK; first += DISTINCT_ROWS) {
         const int64_t n = c->n_slots - first < DISTINCT_ROWS ? c->n_slots - first : DISTINCT_ROWS;
         for (int64_t i = 0; i < n; i++) {

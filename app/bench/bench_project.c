@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "app/bench/bench.h"
+#include "app/bench/bench_dot.h"
 #include "app/check/check_buffer.h"
 #include "app/check/check_near.h"
 #include "app/check/check_num.h"
@@ -81,34 +82,17 @@ static void call(void *job, int64_t i) {
     x->status = status != MMLA_OK ? status : x->status;
 }
 
-/* Dot product of one token's row with one weight row, in double, and its length-based error bound
- * (app/check/check_project.c derives it). */
-static double dot(const shape *x, int64_t t, int64_t g, int64_t n, double *bound) {
-    const int64_t i = t * x->desc.n_groups + g, w = g * RANK + n;
-    double sum = 0.0, xx = 0.0, ww = 0.0;
-    for (int64_t k = 0; k < K; k++) {
-        const int64_t chunk = k / MMLA_OUT_CHUNK_DIM;
-        const double a = (double)check_e4m3_to_f32(x->x.data[i * K + k]) *
-                         (double)check_ue8m0_to_f32(x->x_scale.data[i * CHUNKS + chunk]);
-        const double b = (double)check_e4m3_to_f32(x->args.weight[w * K + k]) *
-                         (double)check_ue8m0_to_f32(x->args.weight_scale[w * CHUNKS + chunk]);
-        sum += a * b;
-        xx += a * a;
-        ww += b * b;
-    }
-    *bound = 0x1p-8 * fabs(sum) + K * 0x1p-24 * sqrt(xx * ww);
-    return sum;
-}
-
 /* Looks at a few hundred of the last timed call's results. */
 static void verify(shape *x, int64_t last, bench_row *row) {
     const int64_t n = x->args.n_tokens * x->desc.n_groups * (int64_t)RANK;
     rotate(x, last);
     row->verified = x->status == MMLA_OK && check_buffer_is_intact(&x->z);
     for (int64_t i = 0; i < n && row->verified; i += n / 199 + 1) {
-        const int64_t tg = i / RANK, groups = x->desc.n_groups;
+        const int64_t xg = i / RANK, w = xg % x->desc.n_groups * RANK + i % RANK;
         double bound;
-        const double want = dot(x, tg / groups, tg % groups, i % RANK, &bound);
+        const double want =
+            bench_dot(x->args.x + xg * K, (const uint8_t *)x->args.x_scale + xg * CHUNKS,
+                      x->args.weight + w * K, x->args.weight_scale + w * CHUNKS, &bound);
         const double got = (double)check_bf16_to_f32(((const uint16_t *)x->z.data)[i]);
         if (!(fabs(got - want) <= bound)) {
             row->verified = false;

@@ -9,7 +9,7 @@
 
 /* The table: its head with the ceilings, a row, and what is to be said about all of them. */
 void bench_report_head_print(const bench_session *s, FILE *to);
-void bench_report_row_print(const bench_row *row, FILE *to);
+void bench_report_row_print(const bench_session *s, const bench_row *row, FILE *to);
 void bench_report_end_print(const bench_session *s, FILE *to);
 
 /* Writes the result file, whole or not at all; "-" is standard output. `command` is the command

@@ -1,4 +1,5 @@
 /* bench_session.c - the context, the ceilings, and what the options select. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,6 +71,7 @@ mmla_status bench_session_init(bench_session *s, const bench_options *options, m
     *s = (bench_session){.options = *options};
     const mmla_context_options o = {.device = MMLA_CPU, .n_threads = options->n_threads};
     const mmla_status status = mmla_context_create(&o, &s->ctx, err);
+    s->host = s->ctx;
     if (status == MMLA_OK) {
         s->blas = openblas_open(mmla_context_get_threads(s->ctx));
         measure_ceilings(s);
@@ -83,10 +85,10 @@ mmla_status bench_session_init(bench_session *s, const bench_options *options, m
 void bench_session_deinit(bench_session *s) {
     openblas_close(&s->blas);
     mmla_context_destroy(s->ctx);
-    s->ctx = NULL;
+    s->ctx = s->host = NULL;
 }
 
-const bench_op bench_ops[] = {
+static const bench_op cpu_ops[] = {
     {"attend_paged", "attend", {"528+288", "528+528", "584+584"}},
     {"attend_rows", "attend", {"bf16"}},
     {"project", "project", {NULL}},
@@ -95,18 +97,37 @@ const bench_op bench_ops[] = {
     {0},
 };
 
+static const bench_op gpu_ops[] = {
+    {"attend_paged", "attend", {"528+288", "528+528", "528", "584+584", "584"}},
+    {"attend_rows", "attend", {"bf16"}},
+    {"project", "project", {NULL}},
+    {"kv_insert", "kv_insert", {"584", "528", "288"}},
+    {"kv_gather", "kv_gather", {"584", "528", "288"}},
+    {"list_window", "lists", {NULL}},
+    {"list_compressed", "lists", {NULL}},
+    {"list_combined", "lists", {NULL}},
+    {"list_slots", "lists", {NULL}},
+    {"host_cost", "attend", {NULL}},
+    {0},
+};
+
+const bench_op *bench_ops(mmla_device_kind kind) {
+    return kind == MMLA_DEVICE_CPU ? cpu_ops : gpu_ops;
+}
+
 static bool has_implementation(const bench_session *s, const char *library_op, const char *name) {
     mmla_implementation impl;
     for (int32_t i = 0; mmla_implementation_get(s->ctx, i, &impl, NULL) == MMLA_OK; i++) {
-        if (strcmp(impl.op, library_op) == 0 && strcmp(impl.name, name) == 0) {
-            return impl.available != 0;
+        /* A CPU's and a GPU's may have the same name. */
+        if (strcmp(impl.op, library_op) == 0 && strcmp(impl.name, name) == 0 && impl.available) {
+            return true;
         }
     }
     return false;
 }
 
 bool bench_wants_op(const bench_session *s, const char *op) {
-    const bench_op *it = bench_ops;
+    const bench_op *it = bench_ops(s->on_gpu ? MMLA_DEVICE_CUDA : MMLA_DEVICE_CPU);
     while (strcmp(it->name, op) != 0) {
         it++;
     }
@@ -148,7 +169,11 @@ void bench_row_finish(bench_session *s) {
 
 double bench_floor_us(const bench_session *s, const bench_row *row) {
     const double memory = row->bytes * 1e-3 / s->read_gbps;
-    return row->sgemm_us > memory ? row->sgemm_us : memory;
+    const double launch = s->on_gpu ? s->node_us : 0.0;
+    const double math = !s->on_gpu             ? row->sgemm_us
+                        : s->gemm_tflops > 0.0 ? row->flop * 1e-6 / s->gemm_tflops
+                                               : 0.0;
+    return fmax(fmax(math, memory), launch);
 }
 
 bench_timing bench_sgemm_attend(const bench_session *s, int64_t n_heads) {

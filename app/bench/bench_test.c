@@ -151,6 +151,7 @@ static void a_wrong_output_has_no_time(void **state) {
     bench_session *s = calloc(1, sizeof *s);
     const mmla_context_options one = {.n_threads = 1};
     assert_int_equal(mmla_context_create(&one, &s->ctx, NULL), MMLA_OK);
+    s->host = s->ctx;
     bench_row *row = bench_row_add(s, "attend_paged", "528+288");
     row->fused = (bench_timing){.median_us = 5.0, .p10_us = 4.0, .p90_us = 6.0};
     snprintf(row->problem, sizeof row->problem, "wrong");

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "app/bench/bench.h"
+#include "app/bench/bench_gpu.h"
+#include "app/bench/bench_plot.h"
 #include "app/bench/bench_report.h"
 #include "app/cli/cmd.h"
 #include "app/term/term.h"
@@ -13,29 +15,45 @@ enum {
     OPT_HEADS,
     OPT_TOKENS,
     OPT_FORMATS,
+    OPT_LENGTHS,
+    OPT_INVARIANT,
     OPT_IMPL,
+    OPT_DEVICE,
     OPT_THREADS,
     OPT_SAMPLES,
     OPT_QUICK,
     OPT_SEED,
     OPT_JSON,
+    OPT_PLOT,
     OPT_COMMIT,
-    SAMPLES_DEFAULT = 30
+    SAMPLES_DEFAULT = 30,
+    GPU_SAMPLES_DEFAULT = 100
 };
 
 static const cmd_option options[] = {
-    {"op", 0, "OP", "only attend_paged, attend_rows, project, kv_insert or kv_gather"},
+    {"op", 0, "OP",
+     "only attend_paged, attend_rows, project, kv_insert or kv_gather;\n"
+     "on a GPU also list_window, list_compressed, list_combined,\n"
+     "list_slots or host_cost"},
     {"heads", 0, "N,...", "numbers of heads, multiples of 8 (default 64,32,16,8,128)"},
-    {"tokens", 'n', "N,...", "query tokens of a call, or rows of kv (default 1,4,16,64)"},
+    {"tokens", 'n', "N,...",
+     "query tokens of a call, or rows of kv (default 1,4,16,64;\n"
+     "on a GPU 1,16,64,256,1024, and what suits each operation)"},
     {"formats", 0, "F",
-     "record formats: 528+288, 528+528, 584+584, bf16,\n"
-     "or 584, 528, 288 of kv_insert and kv_gather"},
+     "record formats: 528+288, 528+528, 584+584, bf16, on a GPU\n"
+     "528 and 584 alone; or 584, 528, 288 of kv_insert and kv_gather"},
+    {"lengths", 0, "LENGTHS",
+     "of lists on a GPU: full (default), mixed (each drawn) or\n"
+     "short (an eighth)"},
+    {"batch-invariant", 0, NULL, "attention on a GPU whose bits do not depend on the batch"},
     {"impl", 0, "NAME", "this implementation; megamla info lists them"},
-    {"threads", 't', "N", "threads of one call (default: all)"},
-    {"samples", 0, "N", "most samples of a row, 5 .. 1000 (default 30)"},
-    {"quick", 'q', NULL, "fewer rows and samples: seconds instead of a minute"},
+    {"device", 'd', "DEVICE", "cpu (default), cuda or cuda:N"},
+    {"threads", 't', "N", "threads of one call, or of the references (default: all)"},
+    {"samples", 0, "N", "most samples of a row, 5 .. 1000 (default 30; on a GPU 100)"},
+    {"quick", 'q', NULL, "fewer rows and samples: seconds instead of minutes"},
     {"seed", 0, "N", "draw other inputs (default 1)"},
     {"json", 0, "FILE", "also write a result file; - writes it instead of the table"},
+    {"plot", 0, "FILE", "also draw time against tokens, an SVG file (needs gnuplot)"},
     {"commit", 0, "TEXT", "what was measured, for the result file"},
     {0},
 };
@@ -50,13 +68,16 @@ static const cmd_spec spec = {
         "with the reference before a row is printed. chain is the same result by separate steps,\n"
         "BLAS the share of the rate that OpenBLAS reaches in fp32 on the same products (- when "
         "its\n"
-        "own times spread too far).",
+        "own times spread too far). On a GPU calls are timed inside a graph, floor is the least\n"
+        "time that the ceilings of the same run allow, and the ratio beside it says how many\n"
+        "times as long a call takes; cuBLAS is the same product in bf16.",
     .options = options,
     .epilogue = "exit status: 0 every row was measured; 1 an output was wrong or a shape was\n"
                 "refused; 2 bad usage\n\n"
                 "examples\n"
                 "  megamla bench --quick\n"
                 "  megamla bench --op attend_paged --heads 64 --tokens 1,16 --threads 1\n"
+                "  megamla bench --device cuda --op attend_paged --plot times.svg\n"
                 "  megamla bench --json result.json --commit $(git rev-parse --short HEAD)",
 };
 
@@ -104,18 +125,19 @@ parse_list(const char *option, char *text, int64_t high, int64_t unit, bench_lis
 
 /* Holds the names against each other before anything is measured. */
 static bool selection_check(const bench_options *o) {
-    enum { OPS_MAX = 8, FORMATS_MAX = 16 };
+    enum { OPS_MAX = 16, FORMATS_MAX = 16 };
     const char *names[OPS_MAX + 1] = {0}, *ops[OPS_MAX + 1] = {0};
     const char *formats[FORMATS_MAX + 1] = {0};
     int n_ops = 0, n_formats = 0;
-    for (int i = 0; bench_ops[i].name != NULL; i++) {
-        const bench_op *op = &bench_ops[i];
+    const bench_op *table = bench_ops(o->device.kind);
+    for (int i = 0; table[i].name != NULL; i++) {
+        const bench_op *op = &table[i];
         names[i] = op->name;
         if (o->op != NULL && strcmp(o->op, op->name) != 0) {
             continue;
         }
         ops[n_ops++] = op->library_op;
-        for (int k = 0; op->formats[k] != NULL; k++) {
+        for (int k = 0; k < BENCH_FORMATS_MAX && op->formats[k] != NULL; k++) {
             int j = 0;
             while (j < n_formats && strcmp(formats[j], op->formats[k]) != 0) {
                 j++;
@@ -133,7 +155,49 @@ static bool selection_check(const bench_options *o) {
     }
     return (o->formats == NULL || cmd_parse_name(&spec, "formats", o->formats, formats)) &&
            (o->implementation == NULL ||
-            cmd_parse_implementation(&spec, "impl", o->implementation, MMLA_CPU, ops));
+            cmd_parse_implementation(&spec, "impl", o->implementation, o->device, ops));
+}
+
+/* What only one device or one operation can do. */
+static bool extras_check(const bench_options *o, const char *plot) {
+    mmla_error err;
+    if (o->device.kind == MMLA_DEVICE_CPU && o->lengths != BENCH_LENGTHS_FULL) {
+        cmd_message(&spec, "--lengths is for a GPU: --device cuda");
+        return false;
+    }
+    if (o->device.kind == MMLA_DEVICE_CPU && o->batch_invariant) {
+        cmd_message(&spec, "--batch-invariant is for a GPU; the CPU always is");
+        return false;
+    }
+    if (plot == NULL) {
+        return true;
+    }
+    if (strcmp(plot, "-") == 0 || plot[0] == '\0') {
+        cmd_message(&spec, "--plot is '%s', must be a file", plot);
+        return false;
+    }
+    if (o->op != NULL && !bench_plot_has(o->op)) {
+        cmd_message(&spec, "--plot draws attention, and --op is %s", o->op);
+        return false;
+    }
+    if (bench_plot_ask(&err) != MMLA_OK) {
+        cmd_message(&spec, "--plot %s", err.message);
+        return false;
+    }
+    return true;
+}
+
+static bool parse_lengths(const char *text, bench_lengths *out) {
+    static const char *const names[] = {"full", "mixed", "short", NULL};
+    int i = 0;
+    if (!cmd_parse_name(&spec, "lengths", text, names)) {
+        return false;
+    }
+    while (strcmp(names[i], text) != 0) {
+        i++;
+    }
+    *out = (bench_lengths)i;
+    return true;
 }
 
 /* What the table needs while it grows. */
@@ -150,13 +214,13 @@ static void show_row(void *user, const bench_session *s) {
         bench_report_head_print(s, stdout);
         t->has_head = true;
     }
-    bench_report_row_print(&s->rows[s->n_rows - 1], stdout);
+    bench_report_row_print(s, &s->rows[s->n_rows - 1], stdout);
     fflush(stdout);
 }
 
 typedef struct settings {
     bench_options bench;
-    const char *json, *commit;
+    const char *json, *plot, *commit;
     bool help;
 } settings;
 
@@ -176,9 +240,16 @@ static bool take(int option, char *value, settings *x) {
     case OPT_FORMATS:
         o->formats = value;
         return true;
+    case OPT_LENGTHS:
+        return parse_lengths(value, &o->lengths);
+    case OPT_INVARIANT:
+        o->batch_invariant = true;
+        return true;
     case OPT_IMPL:
         o->implementation = value;
         return true;
+    case OPT_DEVICE:
+        return cmd_parse_device(&spec, value, &o->device);
     case OPT_THREADS:
         ok = cmd_parse_count(&spec, "threads", value, 1, 4096, &n);
         o->n_threads = (int32_t)n;
@@ -195,6 +266,9 @@ static bool take(int option, char *value, settings *x) {
     case OPT_JSON:
         x->json = value;
         return cmd_parse_file(&spec, "json", value);
+    case OPT_PLOT:
+        x->plot = value;
+        return cmd_parse_file(&spec, "plot", value);
     default:
         x->commit = value;
         return true;
@@ -214,7 +288,14 @@ static int read_options(int argc, char **argv, settings *x) {
             return CMD_USAGE;
         }
     }
-    return cmd_parser_has_operands(&p, 0, 0) && selection_check(&x->bench) ? CMD_OK : CMD_USAGE;
+    if (x->bench.n_samples == 0) {
+        x->bench.n_samples =
+            x->bench.device.kind == MMLA_DEVICE_CPU ? SAMPLES_DEFAULT : GPU_SAMPLES_DEFAULT;
+    }
+    return cmd_parser_has_operands(&p, 0, 0) && selection_check(&x->bench) &&
+                   extras_check(&x->bench, x->plot)
+               ? CMD_OK
+               : CMD_USAGE;
 }
 
 /* The command line as it was typed, for the result file; NULL when memory is out. */
@@ -232,12 +313,30 @@ static char *join(int argc, char **argv) {
     return text;
 }
 
+static void run_all(bench_session *s) {
+    if (s->on_gpu) {
+        bench_gpu_attend_run(s);
+        bench_gpu_project_run(s);
+        bench_gpu_kv_run(s);
+        bench_gpu_list_run(s);
+        return;
+    }
+    bench_attend_run(s);
+    bench_project_run(s);
+    bench_kv_run(s);
+}
+
+static void session_deinit(bench_session *s) {
+    if (s->on_gpu) {
+        bench_gpu_session_deinit(s);
+    } else {
+        bench_session_deinit(s);
+    }
+}
+
 int cmd_bench(int argc, char **argv) {
     term_progress progress = term_progress_init("bench");
-    settings x = {.bench = {.seed = 1,
-                            .n_samples = SAMPLES_DEFAULT,
-                            .progress = show_progress,
-                            .progress_user = &progress}};
+    settings x = {.bench = {.seed = 1, .progress = show_progress, .progress_user = &progress}};
     table t = {.progress = &progress};
     char *command = join(argc, argv);
     bench_session s = {0};
@@ -249,14 +348,14 @@ int cmd_bench(int argc, char **argv) {
     const bool is_table = x.json == NULL || strcmp(x.json, "-") != 0;
     x.bench.finished = is_table ? show_row : NULL;
     x.bench.finished_user = &t;
-    if (bench_session_init(&s, &x.bench, &err) != MMLA_OK) {
+    const bool is_cpu = x.bench.device.kind == MMLA_DEVICE_CPU;
+    if ((is_cpu ? bench_session_init(&s, &x.bench, &err)
+                : bench_gpu_session_init(&s, &x.bench, &err)) != MMLA_OK) {
         cmd_message(&spec, "%s", err.message);
         status = CMD_FAILED;
         goto done;
     }
-    bench_attend_run(&s);
-    bench_project_run(&s);
-    bench_kv_run(&s);
+    run_all(&s);
     term_progress_deinit(&progress);
     if (s.n_rows == 0) {
         cmd_message(&spec, "no row has these heads and formats");
@@ -272,8 +371,12 @@ int cmd_bench(int argc, char **argv) {
         cmd_message(&spec, "%s: %s", x.json, err.message);
         status = CMD_FAILED;
     }
+    if (x.plot != NULL && bench_plot_save(&s, x.plot, &err) != MMLA_OK) {
+        cmd_message(&spec, "%s: %s", x.plot, err.message);
+        status = CMD_FAILED;
+    }
 done:
-    bench_session_deinit(&s);
+    session_deinit(&s);
     free(command);
     return status;
 }

@@ -27,14 +27,18 @@ _megamla() {
     run:--compare | run:-c | run:--impl | run:-i | check:--impl | bench:--impl)
         values=$(_megamla_implementations)
         ;;
-    bench:--op) values="attend_paged attend_rows project kv_insert kv_gather" ;;
+    bench:--op)
+        values="attend_paged attend_rows project kv_insert kv_gather list_window list_compressed"
+        values="$values list_combined list_slots host_cost"
+        ;;
     bench:--formats) values="528+288 528+528 584+584 bf16 584 528 288" ;;
+    bench:--lengths) values="full mixed short" ;;
     check:--op) values="kv_insert kv_gather lists weights attend attend_large merge chain project" ;;
     kv:--window-format | kv:-w | kv:--compressed-format | kv:-f) values="v4 v41_fp8 v41_fp4" ;;
     kv:--index-format | kv:-i) values="index_fp8 index_fp4" ;;
     kv:--context | kv:-c) values="8k 32k 64k 128k 1m" ;;
     kv:--memory | kv:-m) values="24GiB 40GiB 48GiB 80GiB 96GiB 141GB 180GB" ;;
-    run:--output | run:-o | check:--json | bench:--json)
+    run:--output | run:-o | check:--json | bench:--json | bench:--plot)
         COMPREPLY=($(compgen -f -- "$cur"))
         return
         ;;
@@ -50,8 +54,8 @@ _megamla() {
     run) options="--output --compare --impl --device --threads --repeat --json --help" ;;
     check) options="--op --impl --quick --seed --case --threads --device --json --help" ;;
     bench)
-        options="--op --heads --tokens --formats --impl --threads --samples --quick --seed --json"
-        options="$options --commit --help"
+        options="--op --heads --tokens --formats --lengths --batch-invariant --impl --device"
+        options="$options --threads --samples --quick --seed --json --plot --commit --help"
         ;;
     info) options="--json --help" ;;
     kv)
