@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/gpu_memory.h"
 
 void device_stage_workspace(device_stage *s, void **workspace, size_t bytes) {
     device_stage_add(s, "the workspace", workspace, (int64_t)bytes, MMLA_WORKSPACE_ALIGNMENT,
@@ -28,41 +27,19 @@ void device_run_begin(const device_call *call, device_run *run) {
     device_stage_workspace(&run->stage, &run->workspace, call->workspace_bytes);
 }
 
-/* Records the call; *graph stays NULL where there is nothing to record with. */
-static mmla_status
-record(device_run *run, device_run_fn fn, void *job, mmla_gpu_graph **graph, mmla_error *err) {
-    const device_stage *s = &run->stage;
-    *graph = NULL;
-    if (s->gpu == NULL) {
-        return MMLA_OK;
-    }
-    MMLA_RETURN_IF_FAILED(mmla_gpu_capture_begin(s->gpu, s->stream, err));
-    const mmla_status enqueued = fn(job, run->workspace, s->stream);
-    const mmla_status ended =
-        mmla_gpu_capture_end(s->gpu, s->stream, graph, enqueued == MMLA_OK ? err : NULL);
-    return enqueued != MMLA_OK ? enqueued : ended;
-}
-
-static mmla_status
-launch(device_run *run, device_run_fn fn, void *job, mmla_gpu_graph *graph, mmla_error *err) {
-    const device_stage *s = &run->stage;
-    return graph != NULL ? mmla_gpu_graph_launch(s->gpu, graph, s->stream, err)
-                         : fn(job, run->workspace, s->stream);
-}
-
 /* The two launches described in device_call.h. */
-static mmla_status launch_twice(
-    device_run *run, device_run_fn fn, void *job, mmla_gpu_graph **graph, mmla_error *err) {
+static mmla_status
+launch_twice(device_run *run, device_run_fn fn, void *job, device_graph *graph, mmla_error *err) {
     device_stage *s = &run->stage;
     MMLA_RETURN_IF_FAILED(device_stage_upload_blank(s, s->options.blank, err));
-    MMLA_RETURN_IF_FAILED(record(run, fn, job, graph, err));
-    const mmla_status blank = launch(run, fn, job, *graph, err);
-    if (s->gpu != NULL) {
+    MMLA_RETURN_IF_FAILED(device_graph_record(graph, s, fn, job, run->workspace, err));
+    const mmla_status blank = device_graph_launch(graph, err);
+    if (s->gpu != NULL) { /* the CPU may refuse such contents */
         MMLA_RETURN_IF_FAILED(blank);
         MMLA_RETURN_IF_FAILED(mmla_gpu_stream_wait(s->gpu, s->stream, err));
-    } /* on the CPU such contents may be refused */
+    }
     MMLA_RETURN_IF_FAILED(device_stage_upload_again(s, err));
-    return launch(run, fn, job, *graph, err);
+    return device_graph_launch(graph, err);
 }
 
 static mmla_status launch_once(device_run *run, device_run_fn fn, void *job, mmla_error *err) {
@@ -73,7 +50,7 @@ static mmla_status launch_once(device_run *run, device_run_fn fn, void *job, mml
 mmla_status device_run_finish(
     device_call *call, device_run *run, device_run_fn fn, void *job, mmla_error *err) {
     device_stage *s = &run->stage;
-    mmla_gpu_graph *graph = NULL;
+    device_graph graph = {0};
     mmla_status status;
     const int n_workspaces = call->workspace_bytes > 0; /* without arrays there is no work */
     call->damage[0] = '\0';
@@ -90,9 +67,7 @@ mmla_status device_run_finish(
         status = status == MMLA_OK ? copied : status;
         memcpy(call->damage, s->damage, sizeof call->damage);
     }
-    if (graph != NULL) { /* which is not running any more */
-        mmla_gpu_graph_destroy(s->gpu, graph);
-    }
+    device_graph_destroy(&graph); /* which is not running any more */
     device_stage_deinit(s);
     free(run->scratch);
     return status;

@@ -20,6 +20,7 @@
 
 #include <megamla/megamla.h>
 
+#include "app/device/device_graph.h"
 #include "app/device/device_stage.h"
 
 typedef struct device_call {
@@ -98,9 +99,6 @@ typedef struct device_run {
     void *workspace;
     void *scratch; /* the workspace of a caller who has none */
 } device_run;
-
-/* Enqueues a job. */
-typedef mmla_status (*device_run_fn)(void *job, void *workspace, void *stream);
 
 void device_run_begin(const device_call *call, device_run *run);
 mmla_status

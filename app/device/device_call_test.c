@@ -200,6 +200,7 @@ static mmla_list_args list_args(const int32_t *span_start) {
                             .right = somewhere,
                             .span_start = span_start,
                             .spans = somewhere,
+                            .n_faults = somewhere,
                             .list = somewhere,
                             .lens = somewhere,
                             .out_slots = somewhere,
@@ -225,39 +226,45 @@ static void each_list_has_the_arrays_of_its_kind(void **state) {
         d.kind = draft ? MMLA_LIST_DRAFT : MMLA_LIST_WINDOW;
         device_stage_list(&s, &d, &a);
         CHECK(&s, ctx, {"query_start", 12, 4}, {"seq_lens", 8, 4}, {"block_table", table, 4},
-              {"valid", 5, 1}, {"list", list, 4}, {"lens", 20, 4});
+              {"valid", 5, 1}, {"list", list, 4}, {"lens", 20, 4}, {"n_faults", 4, 4});
     }
     device_stage s = stage_create(&ctx);
     mmla_list_args a = list_args(span_start);
     d.kind = MMLA_LIST_COMPRESSED;
     device_stage_list(&s, &d, &a);
     CHECK(&s, ctx, {"block_table", table, 4}, {"request", 20, 4}, {"topk", topk, 4},
-          {"valid", 5, 1}, {"list", list, 4}, {"lens", 20, 4});
+          {"valid", 5, 1}, {"list", list, 4}, {"lens", 20, 4}, {"n_faults", 4, 4});
     s = stage_create(&ctx);
     a = list_args(span_start);
     d.kind = MMLA_LIST_COMBINED;
     device_stage_list(&s, &d, &a);
     CHECK(&s, ctx, {"query_start", 12, 4}, {"seq_lens", 8, 4}, {"gather_lens", 8, 4},
           {"topk", topk, 4}, {"valid", 5, 1}, {"left", 20, 4}, {"right", 20, 4}, {"list", list, 4},
-          {"lens", 20, 4});
+          {"lens", 20, 4}, {"n_faults", 4, 4});
     s = stage_create(&ctx);
     a = list_args(span_start);
     d.kind = MMLA_LIST_COMPRESSED_SLOTS;
     device_stage_list(&s, &d, &a);
     CHECK(&s, ctx, {"block_table", table, 4}, {"request", 20, 4}, {"positions", 40, 8},
-          {"slots", 40, 8}, {"out_slots", 40, 8});
+          {"slots", 40, 8}, {"out_slots", 40, 8}, {"n_faults", 4, 4});
     s = stage_create(&ctx);
     a = list_args(span_start);
     d.kind = MMLA_LIST_RING_SLOTS;
     device_stage_list(&s, &d, &a);
     CHECK(&s, ctx, {"ring_blocks", 8, 4}, {"request", 20, 4}, {"positions", 40, 8},
-          {"slots", 40, 8}, {"out_slots", 40, 8});
+          {"slots", 40, 8}, {"out_slots", 40, 8}, {"n_faults", 4, 4});
     s = stage_create(&ctx);
     a = list_args(span_start);
     d.kind = MMLA_LIST_IMAGE_SPANS;
     device_stage_list(&s, &d, &a);
     CHECK(&s, ctx, {"query_start", 12, 4}, {"seq_lens", 8, 4}, {"span_start", 12, 4},
-          {"spans", 24, 4}, {"out_left", 20, 4}, {"out_right", 20, 4});
+          {"spans", 24, 4}, {"out_left", 20, 4}, {"out_right", 20, 4}, {"n_faults", 4, 4});
+    s = stage_create(&ctx);
+    a.n_spans = 7; /* told, so nobody looks at span_start */
+    a.span_start = somewhere;
+    device_stage_list(&s, &d, &a);
+    CHECK(&s, ctx, {"query_start", 12, 4}, {"seq_lens", 8, 4}, {"span_start", 12, 4},
+          {"spans", 56, 4}, {"out_left", 20, 4}, {"out_right", 20, 4}, {"n_faults", 4, 4});
 }
 
 static void weights_and_project_have_the_bytes_of_their_sizes(void **state) {

@@ -30,10 +30,11 @@ void device_stage_list(device_stage *s, const mmla_list_desc *d, mmla_list_args 
     const int64_t table = device_extent(r, d->table_stride, d->table_width, 4);
     const int64_t topk = device_extent(n, d->topk_stride, d->topk_width, 4);
     const int64_t list = device_extent(n, d->list_stride, d->width, 4);
-    /* The spans of all requests; none behind a count that is not one. */
-    const int64_t n_spans = d->kind == MMLA_LIST_IMAGE_SPANS && r > 0 && a->span_start != NULL
-                                ? mmla_max_i64(a->span_start[r], 0)
-                                : 0;
+    /* A caller on the CPU need not tell how many spans there are. */
+    int64_t n_spans = a->n_spans;
+    if (d->kind == MMLA_LIST_IMAGE_SPANS && n_spans == 0 && r > 0 && a->span_start != NULL) {
+        n_spans = mmla_max_i64(a->span_start[r], 0);
+    }
     const array arrays[] = {
         {BY_QUERY, "query_start", &a->query_start, (r + 1) * 4, 4, DEVICE_IN},
         {BY_QUERY, "seq_lens", &a->seq_lens, r * 4, 4, DEVICE_IN},
@@ -54,6 +55,7 @@ void device_stage_list(device_stage *s, const mmla_list_desc *d, mmla_list_args 
         {HAS_SLOTS, "out_slots", &a->out_slots, n * 8, 8, DEVICE_OUT},
         {OF(IMAGE_SPANS), "out_left", &a->out_left, n * 4, 4, DEVICE_OUT},
         {OF(IMAGE_SPANS), "out_right", &a->out_right, n * 4, 4, DEVICE_OUT},
+        {~0u, "n_faults", &a->n_faults, 4, 4, DEVICE_OUT},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         const array *it = &arrays[i];
