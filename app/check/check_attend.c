@@ -22,7 +22,8 @@ static bool exercise(check_session *s,
                                      .chain = chain,
                                      .n_tokens = n,
                                      .poison = POISON_A,
-                                     .corrupt = s->options.corrupt};
+                                     .corrupt = s->options.corrupt,
+                                     .staging = check_session_staging(s, false, idx)};
     if (!check_attend_call_run(&whole, c, result, verdict)) {
         return false;
     }
@@ -41,10 +42,11 @@ static bool exercise(check_session *s,
     if (is_reference) {
         return true;
     }
-    check_attend_call single = again;
-    single.ctx = s->one;
-    if (check_attend_call_run(&single, c, &other, verdict)) {
-        check_attend_same(result, 0, &other, result->token_bytes, "on one thread", verdict);
+    check_attend_call elsewhere = again;
+    elsewhere.ctx = s->other;
+    elsewhere.staging = check_session_staging(s, true, idx);
+    if (check_attend_call_run(&elsewhere, c, &other, verdict)) {
+        check_attend_same(result, 0, &other, result->token_bytes, check_session_other(s), verdict);
     }
     check_attend_result_destroy(&other);
     const int64_t alone = idx % n;
@@ -77,7 +79,7 @@ static void run_case(check_session *s, int64_t idx, const char *op, bool chain) 
         want = results[n - 1];
         reference = verdicts[n - 1];
     } else {
-        const check_attend_call call = {.ctx = s->many,
+        const check_attend_call call = {.ctx = s->host,
                                         .implementation = "reference",
                                         .n_tokens = c.args.n_tokens,
                                         .poison = POISON_A};
@@ -88,7 +90,7 @@ static void run_case(check_session *s, int64_t idx, const char *op, bool chain) 
     /* The chain rounds to bf16 before it rotates back and again before it casts. */
     const double add = chain ? 0x1p-8 * check_attend_largest(&c, &want) : 0.0;
     check_attend_result plain = {0};
-    const bool ran_plain = idx % 3 == 0 && check_attend_plain_run(s->many, &c, &plain, &reference);
+    const bool ran_plain = idx % 3 == 0 && check_attend_plain_run(s->host, &c, &plain, &reference);
     for (int i = 0; i < n; i++) {
         if (!ran[i]) {
             check_session_refuse(s, op, names[i]);
@@ -122,5 +124,5 @@ static void run_chain(check_session *s, int64_t idx) {
     run_case(s, idx, "chain", true);
 }
 
-const check_suite check_suite_attend = {"attend", "attend", 70, 500, run_attend};
-const check_suite check_suite_chain = {"chain", "chain", 28, 150, run_chain};
+const check_suite check_suite_attend = {"attend", "attend", 70, 500, run_attend, false};
+const check_suite check_suite_chain = {"chain", "chain", 28, 150, run_chain, false};

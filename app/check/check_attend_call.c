@@ -4,37 +4,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The two ways to the same result behind one pair of functions. */
-typedef struct plan {
-    mmla_attend_plan *fused;
-    mmla_chain_plan *chain;
-} plan;
-
-static mmla_status plan_create(const check_attend_call *call,
-                               const mmla_attend_desc *desc,
-                               plan *p,
-                               size_t *workspace_bytes,
-                               mmla_error *err) {
-    *p = (plan){0};
+mmla_status check_attend_plan_create(mmla_context *ctx,
+                                     const mmla_attend_desc *desc,
+                                     bool chain,
+                                     check_attend_plan *p,
+                                     mmla_error *err) {
+    *p = (check_attend_plan){0};
     mmla_status status;
-    if (call->chain) {
-        status = mmla_chain_plan_create(call->ctx, desc, &p->chain, err);
-        *workspace_bytes = status == MMLA_OK ? mmla_chain_workspace_bytes(p->chain) : 0;
+    if (chain) {
+        status = mmla_chain_plan_create(ctx, desc, &p->chain, err);
+        p->workspace_bytes = status == MMLA_OK ? mmla_chain_workspace_bytes(p->chain) : 0;
     } else {
-        status = mmla_attend_plan_create(call->ctx, desc, &p->fused, err);
-        *workspace_bytes = status == MMLA_OK ? mmla_attend_workspace_bytes(p->fused) : 0;
+        status = mmla_attend_plan_create(ctx, desc, &p->fused, err);
+        p->workspace_bytes = status == MMLA_OK ? mmla_attend_workspace_bytes(p->fused) : 0;
     }
     return status;
 }
 
-static mmla_status plan_run(const plan *p, const mmla_attend_args *args, void *workspace) {
-    return p->chain != NULL ? mmla_chain_run(p->chain, args, workspace, NULL)
-                            : mmla_attend_run(p->fused, args, workspace, NULL);
+mmla_status check_attend_plan_run(const check_attend_plan *p,
+                                  const mmla_attend_args *args,
+                                  void *workspace,
+                                  void *stream) {
+    return p->chain != NULL ? mmla_chain_run(p->chain, args, workspace, stream)
+                            : mmla_attend_run(p->fused, args, workspace, stream);
 }
 
-static void plan_destroy(plan *p) {
+void check_attend_plan_destroy(check_attend_plan *p) {
     mmla_attend_plan_destroy(p->fused);
     mmla_chain_plan_destroy(p->chain);
+    *p = (check_attend_plan){0};
+}
+
+device_options check_attend_staging(const check_attend_case *c, device_options staging) {
+    staging.sparse[0] = check_cache_sparse(&c->window);
+    staging.sparse[1] = check_cache_sparse(&c->compressed);
+    return staging;
 }
 
 /* The arguments of the tokens that are to be run. */
@@ -70,9 +74,8 @@ bool check_attend_call_run(const check_attend_call *call,
     mmla_attend_desc desc = c->desc;
     desc.implementation = call->implementation;
     mmla_error err = {0};
-    plan p;
-    size_t workspace_bytes;
-    const mmla_status planned = plan_create(call, &desc, &p, &workspace_bytes, &err);
+    check_attend_plan p;
+    const mmla_status planned = check_attend_plan_create(call->ctx, &desc, call->chain, &p, &err);
     if (planned != MMLA_OK) {
         if (planned != MMLA_E_NO_IMPLEMENTATION) {
             check_verdict_fail(verdict, "the plan was refused: %s", err.message);
@@ -80,7 +83,7 @@ bool check_attend_call_run(const check_attend_call *call,
         return planned != MMLA_E_NO_IMPLEMENTATION;
     }
     check_attend_buffers b = check_attend_buffers_create(&desc, call->n_tokens, call->poison);
-    check_buffer workspace = check_buffer_create((int64_t)workspace_bytes, 64, call->poison);
+    check_buffer workspace = check_buffer_create((int64_t)p.workspace_bytes, 64, call->poison);
     int32_t n_faults = FAULTS_BEFORE;
     mmla_attend_args args = slice(c, call);
     args.out = b.out.data;
@@ -91,9 +94,16 @@ bool check_attend_call_run(const check_attend_call *call,
         args.n_faults = &n_faults;
         args.error = &err;
     }
-    const mmla_status status = plan_run(&p, &args, workspace.data);
+    const device_options staging = check_attend_staging(c, call->staging);
+    device_call staged = {.ctx = call->ctx,
+                          .options = &staging,
+                          .workspace = workspace.data,
+                          .workspace_bytes = p.workspace_bytes};
+    const mmla_status status = call->chain ? device_call_chain(&staged, p.chain, &desc, &args)
+                                           : device_call_attend(&staged, p.fused, &desc, &args);
+    check_verdict_damage(verdict, &staged);
     const int32_t faults = faults_in(c, call);
-    const mmla_status wanted = faults > 0 ? MMLA_E_INDEX : MMLA_OK;
+    const mmla_status wanted = check_status_wanted(call->ctx, faults > 0);
     if (status != wanted) {
         check_verdict_fail(verdict, "run returned %s, not %s: %s", mmla_status_name(status),
                            mmla_status_name(wanted), err.message);
@@ -114,6 +124,6 @@ bool check_attend_call_run(const check_attend_call *call,
     }
     check_buffer_destroy(&workspace);
     check_attend_buffers_destroy(&b);
-    plan_destroy(&p);
+    check_attend_plan_destroy(&p);
     return true;
 }

@@ -34,6 +34,7 @@ typedef struct check_attend_call {
     uint8_t poison;             /* what results and workspace hold before */
     bool bare;    /* without the optional results: lse and max_logits of the result are poison */
     bool corrupt; /* damage the result, to see it noticed */
+    device_options staging;
 } check_attend_call;
 
 /* Plans and runs. Everything that a look at one call can find wrong (red zones, padding, an
@@ -46,6 +47,27 @@ bool check_attend_call_run(const check_attend_call *call,
 
 /* Byte offset, in a token's bytes, behind the codes and scales. */
 int64_t check_attend_cast_bytes(const mmla_attend_desc *desc);
+
+/* `staging` with the caches that are not copied whole. */
+device_options check_attend_staging(const check_attend_case *c, device_options staging);
+
+/* A plan, and its runs, of either way to the result. */
+typedef struct check_attend_plan {
+    mmla_attend_plan *fused;
+    mmla_chain_plan *chain;
+    size_t workspace_bytes;
+} check_attend_plan;
+
+mmla_status check_attend_plan_create(mmla_context *ctx,
+                                     const mmla_attend_desc *desc,
+                                     bool chain,
+                                     check_attend_plan *plan,
+                                     mmla_error *err);
+mmla_status check_attend_plan_run(const check_attend_plan *plan,
+                                  const mmla_attend_args *args,
+                                  void *workspace,
+                                  void *stream);
+void check_attend_plan_destroy(check_attend_plan *plan);
 
 /* Result buffers of a description for n tokens: also used by the suite of merge. */
 typedef struct check_attend_buffers {

@@ -44,6 +44,9 @@ static check_attend_wish draw_wish(const check_session *s, int64_t idx) {
                            .q_norm = check_draw(seed, 8, idx, 3) == 0,
                            .sink = check_draw(seed, 9, idx, 3) != 0,
                            .amplified = check_draw(seed, 10, idx, 4) == 0};
+    if (w.stride == CHECK_STRIDE_MILLION && s->options.copies) {
+        w.stride = CHECK_STRIDE_ODD; /* copies in host memory would take gigabytes of it */
+    }
     w.sharp = !w.amplified && w.width >= 127 && check_draw(seed, 13, idx, 3) == 0;
     const int source = check_draw(seed, 11, idx, PAIRS + 3); /* the rest: from rows */
     w.kind = source < PAIRS ? MMLA_ATTEND_PAGED : MMLA_ATTEND_ROWS;
@@ -176,7 +179,7 @@ draw_caches(check_session *s, check_attend_case *c, const check_attend_wish *w, 
             /* One cache in ten has a single page; the rest hold the records and half as much. */
             int64_t n_pages = check_rng_chance(rng, 0.1) ? 1 : 2 + RECORDS * 3 / 2 / page_tokens[i];
             n_pages = w->n_pages > 0 ? w->n_pages : n_pages;
-            *caches[i] = check_cache_create(s->one, formats[i], page_tokens[i], n_pages, w->stride,
+            *caches[i] = check_cache_create(s->host, formats[i], page_tokens[i], n_pages, w->stride,
                                             RECORDS, w->amplified, rng);
         }
     }

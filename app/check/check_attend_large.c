@@ -1,8 +1,9 @@
 /* check_attend_large.c - the fused call at sizes where 16 and 32 bits end, and at size zero.
  *
  *   nothing      no token, every pointer NULL: success
- *   many tokens  65,541 of them, more than a grid's second dimension or a uint16 holds
- *   far pages    both caches so sparse that their last pages begin beyond 2^31 bytes
+ *   far pages    both caches so sparse that their last pages begin beyond 2^31 bytes: few pages far
+ *                apart, or thousands with a stride of about a million elements
+ *   many tokens  65,536 and 70,000 of them, more than a grid's second dimension or a uint16 holds
  *
  * Many tokens need no large reference: the inputs repeat every PERIOD tokens, so every token must
  * have the bytes of its counterpart in the first period, and those are run again as a small batch,
@@ -15,7 +16,8 @@
 #include "app/check/check_attend_case.h"
 #include "app/check/check_attend_compare.h"
 
-enum { POISON = 0x5A, MANY_TOKENS = 65541, PERIOD = 331 };
+enum { POISON = 0x5A, PERIOD = 331 };
+enum { NOTHING, FAR_NEW, FAR_OLD, FAR_MANY, TOKENS_65536, TOKENS_70000, CASES, QUICK_CASES = 2 };
 
 static const char op[] = "attend_large"; /* a line of its own in the report */
 
@@ -32,7 +34,8 @@ static void run_nothing(check_session *s, const char *name, int64_t idx) {
     mmla_error err = {0};
     mmla_status status = mmla_attend_plan_create(s->many, &d, &plan, &err);
     if (status == MMLA_OK) {
-        status = mmla_attend_run(plan, &(mmla_attend_args){0}, NULL, NULL);
+        device_call call = {.ctx = s->many};
+        status = device_call_attend(&call, plan, &d, &(mmla_attend_args){0});
     }
     if (status != MMLA_OK || s->options.corrupt) {
         check_verdict_fail(&verdict, "no token: %s", mmla_status_name(status));
@@ -41,32 +44,39 @@ static void run_nothing(check_session *s, const char *name, int64_t idx) {
     check_session_record(s, op, name, false, idx, "no token, no pointer", &verdict);
 }
 
-/* Repeats the first PERIOD entries of [T, width] elements through all of it. */
-static void repeat(check_buffer *b, int64_t token_bytes) {
-    for (int64_t t = PERIOD; t < MANY_TOKENS; t++) {
-        memcpy(b->data + t * token_bytes, b->data + t % PERIOD * token_bytes, (size_t)token_bytes);
+/* [n_tokens, token_bytes] that repeats the PERIOD tokens of an input, which it replaces. */
+static const void *repeat(check_buffer *input, int64_t n_tokens) {
+    const int64_t token_bytes = input->bytes / PERIOD;
+    check_buffer longer = check_buffer_create(n_tokens * token_bytes, 16, 0xFF);
+    for (int64_t t = 0; t < n_tokens; t++) {
+        memcpy(longer.data + t * token_bytes, input->data + t % PERIOD * token_bytes,
+               (size_t)token_bytes);
     }
+    check_buffer_destroy(input);
+    *input = longer;
+    return longer.data;
 }
 
-static mmla_status run_plan(mmla_context *ctx,
+static mmla_status run_plan(const check_session *s,
                             const mmla_attend_desc *d,
                             mmla_attend_args args,
-                            int64_t n_tokens,
                             check_attend_buffers *b,
+                            check_verdict *verdict,
                             mmla_error *err) {
     mmla_attend_plan *plan;
-    mmla_status status = mmla_attend_plan_create(ctx, d, &plan, err);
+    mmla_status status = mmla_attend_plan_create(s->many, d, &plan, err);
     if (status == MMLA_OK) {
-        check_buffer workspace =
-            check_buffer_create((int64_t)mmla_attend_workspace_bytes(plan), 64, POISON);
-        args.n_tokens = n_tokens;
+        const device_options staging = check_session_staging(s, false, 0);
+        device_call call = {.ctx = s->many,
+                            .options = &staging,
+                            .workspace_bytes = mmla_attend_workspace_bytes(plan)};
         args.out = b->out.data;
         args.out_scale = b->out_scale.data;
         args.lse = (float *)b->lse.data;
         args.max_logits = (float *)b->max_logits.data;
         args.error = err;
-        status = mmla_attend_run(plan, &args, workspace.data, NULL);
-        check_buffer_destroy(&workspace);
+        status = device_call_attend(&call, plan, d, &args);
+        check_verdict_damage(verdict, &call);
     }
     mmla_attend_plan_destroy(plan);
     return status;
@@ -75,20 +85,21 @@ static mmla_status run_plan(mmla_context *ctx,
 /* Every period of a whole result holds the bytes of the small one. */
 static void compare_periods(const check_buffer *whole,
                             const check_buffer *small,
+                            int64_t n_tokens,
                             const char *what,
                             check_verdict *verdict) {
-    const int64_t token_bytes = whole->bytes / MANY_TOKENS;
-    for (int64_t t = 0; t < MANY_TOKENS; t++) {
+    const int64_t token_bytes = whole->bytes / n_tokens;
+    for (int64_t t = 0; t < n_tokens; t++) {
         if (memcmp(whole->data + t * token_bytes, small->data + t % PERIOD * token_bytes,
                    (size_t)token_bytes) != 0) {
-            check_verdict_fail(verdict, "%s of token %lld of %d differs from token %lld alone",
-                               what, (long long)t, MANY_TOKENS, (long long)(t % PERIOD));
+            check_verdict_fail(verdict, "%s of token %lld of %lld differs from token %lld alone",
+                               what, (long long)t, (long long)n_tokens, (long long)(t % PERIOD));
             return;
         }
     }
 }
 
-static void run_many_tokens(check_session *s, const char *name, int64_t idx) {
+static void run_many_tokens(check_session *s, const char *name, int64_t idx, int64_t n_tokens) {
     check_rng rng = check_rng_at(s->options.seed, 0x6D616E79, 0);
     const check_attend_wish wish = {.kind = MMLA_ATTEND_PAGED,
                                     .n_heads = 8,
@@ -102,94 +113,108 @@ static void run_many_tokens(check_session *s, const char *name, int64_t idx) {
     check_verdict verdict = {0};
     mmla_attend_desc d = c.desc;
     d.implementation = name;
-    d.max_tokens = MANY_TOKENS;
+    d.max_tokens = n_tokens;
     check_attend_buffers small = check_attend_buffers_create(&d, PERIOD, POISON);
-    check_attend_buffers whole = check_attend_buffers_create(&d, MANY_TOKENS, POISON);
+    check_attend_buffers whole = check_attend_buffers_create(&d, n_tokens, POISON);
     mmla_error err = {0};
-    mmla_status status = run_plan(s->many, &d, c.args, PERIOD, &small, &err);
-    /* The case's own inputs are replaced by longer ones that begin like them. */
-    check_buffer *const inputs[] = {&c.q, &c.positions, &c.list};
-    for (int i = 0; i < 3; i++) {
-        const int64_t token_bytes = inputs[i]->bytes / PERIOD;
-        check_buffer longer = check_buffer_create(MANY_TOKENS * token_bytes, 16, 0xFF);
-        memcpy(longer.data, inputs[i]->data, (size_t)inputs[i]->bytes);
-        check_buffer_destroy(inputs[i]);
-        *inputs[i] = longer;
-        repeat(inputs[i], token_bytes);
+    mmla_status status = run_plan(s, &d, c.args, &small, &verdict, &err);
+    if (status == MMLA_OK) {
+        c.args.n_tokens = n_tokens;
+        c.args.q = repeat(&c.q, n_tokens);
+        c.args.positions = repeat(&c.positions, n_tokens);
+        c.args.list = repeat(&c.list, n_tokens);
+        status = run_plan(s, &d, c.args, &whole, &verdict, &err);
     }
-    c.args.q = (const uint16_t *)c.q.data;
-    c.args.positions = (const int32_t *)c.positions.data;
-    c.args.list = (const int32_t *)c.list.data;
-    status = status == MMLA_OK ? run_plan(s->many, &d, c.args, MANY_TOKENS, &whole, &err) : status;
     if (status != MMLA_OK) {
         check_verdict_fail(&verdict, "%s: %s", mmla_status_name(status), err.message);
     }
     check_session_corrupt(s, whole.out.data, whole.out.bytes);
-    check_attend_buffers_check(&whole, &d, MANY_TOKENS, POISON, &verdict);
-    compare_periods(&whole.out, &small.out, "out", &verdict);
-    compare_periods(&whole.out_scale, &small.out_scale, "out_scale", &verdict);
-    compare_periods(&whole.lse, &small.lse, "lse", &verdict);
-    compare_periods(&whole.max_logits, &small.max_logits, "max_logits", &verdict);
-    check_session_record(s, op, name, false, idx, "65541 tokens, heads=8, width=2", &verdict);
+    check_attend_buffers_check(&whole, &d, n_tokens, POISON, &verdict);
+    compare_periods(&whole.out, &small.out, n_tokens, "out", &verdict);
+    compare_periods(&whole.out_scale, &small.out_scale, n_tokens, "out_scale", &verdict);
+    compare_periods(&whole.lse, &small.lse, n_tokens, "lse", &verdict);
+    compare_periods(&whole.max_logits, &small.max_logits, n_tokens, "max_logits", &verdict);
+    snprintf(c.shape, sizeof c.shape, "%lld tokens, heads=8, width=2", (long long)n_tokens);
+    check_session_record(s, op, name, false, idx, c.shape, &verdict);
     check_attend_buffers_destroy(&small);
     check_attend_buffers_destroy(&whole);
     check_attend_case_destroy(&c);
 }
 
-static void run_far_pages(check_session *s, const char *name, int64_t idx) {
-    static const mmla_kv_format pairs[][2] = {{MMLA_KV_V41_FP8, MMLA_KV_V41_FP4},
-                                              {MMLA_KV_V4, MMLA_KV_V4}};
+static check_attend_case draw_far_pages(check_session *s, int64_t idx) {
+    const bool many = idx == FAR_MANY, old = idx == FAR_OLD;
     check_rng rng = check_rng_at(s->options.seed, 0x666172, (uint64_t)idx);
     const check_attend_wish wish = {.kind = MMLA_ATTEND_PAGED,
                                     .n_heads = 16,
                                     .n_tokens = 3,
                                     .width = 128,
                                     .compressed_width = 512,
-                                    .window = pairs[idx % 2][0],
-                                    .compressed = pairs[idx % 2][1],
+                                    .window = old ? MMLA_KV_V4 : MMLA_KV_V41_FP8,
+                                    .compressed = old ? MMLA_KV_V4 : MMLA_KV_V41_FP4,
                                     .page_tokens = 64,
                                     .compressed_page_tokens = 61,
-                                    .stride = CHECK_STRIDE_FAR,
-                                    .n_pages = 40,
+                                    .stride = many ? CHECK_STRIDE_MILLION : CHECK_STRIDE_FAR,
+                                    .n_pages = many ? 2200 : 40,
                                     .sink = true};
-    check_attend_case c = check_attend_case_wish(s, &wish, &rng);
-    check_verdict verdict = {0};
+    return check_attend_case_wish(s, &wish, &rng);
+}
+
+static void run_far_pages(
+    check_session *s, const char *const *names, int n_names, check_attend_case *c, int64_t idx) {
     check_attend_result got, want;
-    check_attend_call call = {.ctx = s->many,
-                              .implementation = name,
-                              .n_tokens = wish.n_tokens,
-                              .poison = POISON,
-                              .corrupt = s->options.corrupt};
-    if (check_attend_call_run(&call, &c, &got, &verdict)) {
-        call.implementation = "reference";
-        call.corrupt = false;
-        if (check_attend_call_run(&call, &c, &want, &verdict) && got.bytes != NULL &&
-            want.bytes != NULL) {
-            c.out_tolerance.add =
-                check_attend_probability_error(name, check_attend_largest_key(&c));
-            check_attend_compare(&c, 0, &got, &want, &verdict);
+    check_verdict reference = {0};
+    const check_attend_call call = {.ctx = s->host,
+                                    .implementation = "reference",
+                                    .n_tokens = c->args.n_tokens,
+                                    .poison = POISON};
+    const bool has_want = check_attend_call_run(&call, c, &want, &reference) && want.bytes != NULL;
+    for (int i = 0; i < n_names; i++) {
+        check_verdict verdict = has_want ? (check_verdict){0} : reference;
+        check_attend_call mine = call;
+        mine.ctx = strcmp(names[i], "reference") == 0 ? s->host : s->many;
+        mine.implementation = names[i];
+        mine.corrupt = s->options.corrupt;
+        mine.staging = check_session_staging(s, false, idx);
+        if (!check_attend_call_run(&mine, c, &got, &verdict)) {
+            check_session_refuse(s, op, names[i]);
+            continue;
         }
-        check_attend_result_destroy(&want);
-        check_session_record(s, op, name, false, idx, c.shape, &verdict);
-    } else {
-        check_session_refuse(s, op, name);
+        if (has_want && got.bytes != NULL) {
+            c->out_tolerance.add =
+                check_attend_probability_error(names[i], check_attend_largest_key(c));
+            check_attend_compare(c, 0, &got, &want, &verdict);
+        }
+        check_session_record(s, op, names[i], false, idx, c->shape, &verdict);
+        check_attend_result_destroy(&got);
     }
-    check_attend_result_destroy(&got);
-    check_attend_case_destroy(&c);
+    check_attend_result_destroy(&want);
 }
 
 static void run_case(check_session *s, int64_t idx) {
     const char *names[CHECK_IMPLEMENTATIONS_MAX];
     const int n = check_session_implementations(s, "attend", names);
+    if (s->options.copies && idx != NOTHING) {
+        return; /* copies in host memory would take gigabytes of it */
+    }
+    if (idx == FAR_NEW || idx == FAR_OLD || idx == FAR_MANY) {
+        check_attend_case c = draw_far_pages(s, idx);
+        run_far_pages(s, names, n, &c, idx);
+        check_attend_case_destroy(&c);
+        return;
+    }
     for (int i = 0; i < n; i++) {
-        if (idx == 0) {
+        if (idx == NOTHING) {
             run_nothing(s, names[i], idx);
-        } else if (idx == 1 || idx == 2) {
-            run_far_pages(s, names[i], idx);
-        } else {
-            run_many_tokens(s, names[i], idx);
+        } else if (idx == TOKENS_65536) {
+            run_many_tokens(s, names[i], idx, 65536);
+        } else if (strcmp(names[i], "reference") != 0) { /* once is enough for the slowest */
+            run_many_tokens(s, names[i], idx, 70000);
         }
     }
 }
 
-const check_suite check_suite_attend_large = {"attend_large", "attend", 2, 4, run_case};
+const check_suite check_suite_attend_large = {.name = "attend_large",
+                                              .op = "attend",
+                                              .n_quick = QUICK_CASES,
+                                              .n_full = CASES,
+                                              .run = run_case};

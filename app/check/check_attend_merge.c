@@ -57,7 +57,7 @@ static bool run_half(check_session *s,
                      check_verdict *verdict) {
     int32_t *lens;
     const check_attend_case half = half_of(c, second, &lens);
-    const check_attend_call call = {.ctx = s->many,
+    const check_attend_call call = {.ctx = s->host,
                                     .implementation = "reference", /* merge is what is tried */
                                     .n_tokens = c->args.n_tokens,
                                     .poison = POISON};
@@ -83,6 +83,7 @@ bf16_rows(const check_attend_case *c, const check_attend_result *r, check_buffer
  * comparison looks at everything else. */
 static check_attend_result merge(check_session *s,
                                  const check_attend_case *c,
+                                 int64_t idx,
                                  const check_attend_result halves[2],
                                  const check_attend_result *want,
                                  check_verdict *verdict) {
@@ -103,7 +104,11 @@ static check_attend_result merge(check_session *s,
                                          .out = b.out.data,
                                          .out_scale = b.out_scale.data,
                                          .lse = (float *)b.lse.data};
-    const mmla_status status = mmla_attend_merge(s->many, &args, NULL, &err);
+    const bool other = idx % 2 == 1;
+    const device_options staging = check_session_staging(s, other, idx);
+    device_call call = {.ctx = other ? s->other : s->many, .options = &staging};
+    const mmla_status status = device_call_merge(&call, &args, &err);
+    check_verdict_damage(verdict, &call);
     if (status != MMLA_OK) {
         check_verdict_fail(verdict, "merge returned %s: %s", mmla_status_name(status), err.message);
     }
@@ -127,7 +132,7 @@ static void run_case(check_session *s, int64_t idx) {
     check_attend_case c = check_attend_case_create(s, idx);
     check_attend_result halves[2] = {0}, want = {0};
     check_verdict verdict = {0};
-    const check_attend_call whole = {.ctx = s->many,
+    const check_attend_call whole = {.ctx = s->host,
                                      .implementation = "reference",
                                      .n_tokens = c.args.n_tokens,
                                      .poison = POISON};
@@ -135,7 +140,7 @@ static void run_case(check_session *s, int64_t idx) {
                      run_half(s, &c, true, &halves[1], &verdict) &&
                      check_attend_call_run(&whole, &c, &want, &verdict);
     if (ran && want.bytes != NULL) {
-        check_attend_result merged = merge(s, &c, halves, &want, &verdict);
+        check_attend_result merged = merge(s, &c, idx, halves, &want, &verdict);
         /* Each part was rounded to bf16 once, and the weights of the two sum to 1. */
         c.out_tolerance.add = 0x1p-9 * fmax(check_attend_largest(&c, &halves[0]),
                                             check_attend_largest(&c, &halves[1]));
@@ -151,4 +156,4 @@ static void run_case(check_session *s, int64_t idx) {
     check_attend_case_destroy(&c);
 }
 
-const check_suite check_suite_merge = {"merge", NULL, 25, 150, run_case};
+const check_suite check_suite_merge = {"merge", NULL, 25, 150, run_case, false};

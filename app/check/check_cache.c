@@ -113,6 +113,22 @@ static void insert_records(mmla_context *ctx, check_cache *c, bool amplified, ch
     }
 }
 
+/* The pages that hold a record. */
+static void list_parts(check_cache *c) {
+    const int64_t page_tokens = c->desc.page_tokens;
+    const int64_t bytes = page_tokens * mmla_kv_record_bytes(c->desc.format);
+    c->parts = check_alloc((c->n_used + 1) * (int64_t)sizeof *c->parts); /* no more than records */
+    for (int64_t page = 0; page < c->desc.n_pages; page++) {
+        int64_t record = 0;
+        while (record < page_tokens && !is_used(c, page * page_tokens + record)) {
+            record++;
+        }
+        if (record < page_tokens) {
+            c->parts[c->n_parts++] = (device_part){page * check_cache_stride_bytes(c), bytes};
+        }
+    }
+}
+
 check_cache check_cache_create(mmla_context *ctx,
                                mmla_kv_format format,
                                int32_t page_tokens,
@@ -134,6 +150,7 @@ check_cache check_cache_create(mmla_context *ctx,
     if (c.n_used > 0) {
         insert_records(ctx, &c, amplified, rng);
     }
+    list_parts(&c);
     return c;
 }
 
@@ -143,6 +160,7 @@ void check_cache_destroy(check_cache *c) {
     }
     free(c->used);
     free(c->is_used);
+    free(c->parts);
     *c = (check_cache){0};
 }
 
@@ -159,4 +177,10 @@ int32_t check_cache_unused_slot(const check_cache *c, check_rng *rng) {
 int64_t check_cache_stride_bytes(const check_cache *c) {
     return c->desc.page_stride_bytes != 0 ? c->desc.page_stride_bytes
                                           : mmla_kv_page_bytes(c->desc.format, c->desc.page_tokens);
+}
+
+device_sparse check_cache_sparse(const check_cache *c) {
+    return c->memory.is_mapped
+               ? (device_sparse){.host = c->memory.data, .parts = c->parts, .n_parts = c->n_parts}
+               : (device_sparse){0};
 }

@@ -9,6 +9,7 @@
 
 #include "app/check/check_buffer.h"
 #include "app/check/check_rng.h"
+#include "app/device/device_stage.h"
 
 /* Unused slots, page padding and, where there is another page, page 0 are all NaN: whatever reads
  * one of them and uses it shows. */
@@ -18,7 +19,9 @@ typedef struct check_cache {
     int64_t n_slots;
     int32_t *used; /* slots that hold a record */
     int64_t n_used;
-    uint8_t *is_used; /* a bit a slot */
+    uint8_t *is_used;   /* a bit a slot */
+    device_part *parts; /* the pages with records, in order */
+    int64_t n_parts;
 } check_cache;
 
 /* How far apart pages lie. */
@@ -61,5 +64,8 @@ void check_row_fill(uint16_t *row, int dims, bool amplified, check_rng *rng);
 check_buffer check_cos_sin_create(int64_t positions, check_rng *rng);
 
 int64_t check_cache_stride_bytes(const check_cache *cache);
+
+/* What is to be copied of a cache that is too large to be copied whole; all zero for the others. */
+device_sparse check_cache_sparse(const check_cache *cache);
 
 #endif

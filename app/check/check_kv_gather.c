@@ -1,6 +1,7 @@
 /* check_kv_gather.c - every implementation of kv_gather gives the reference's rows and no others.
  *
- * Caches hold random bytes: every code under every scale, NaN codes and NaN scales among them.
+ * Caches hold random bytes: every code under every scale, NaN codes and NaN scales among them. The
+ * last cases are large: more requests than 16 bits count, and pages that begin beyond 2^31 bytes.
  */
 #include <stdio.h>
 
@@ -9,7 +10,8 @@
 #include "app/check/check_cache.h"
 #include "app/check/check_rng.h"
 
-enum { D = MMLA_LATENT_DIM, FAULTS_BEFORE = 7 };
+enum { D = MMLA_LATENT_DIM, FAULTS_BEFORE = 7, PAGES_MAX = 5 };
+enum { CASES_QUICK = 100, CASES_DRAWN = 1500, CASE_MANY = CASES_DRAWN, CASE_FAR, CASES_FULL };
 
 typedef struct gather_case {
     mmla_kv_gather_desc desc;
@@ -17,6 +19,8 @@ typedef struct gather_case {
     check_buffer cache, table, seq_lens, gather_lens;
     int32_t n_faults;
     int64_t out_elements;
+    device_part parts[PAGES_MAX]; /* the pages' records */
+    int64_t n_parts;
     char shape[CHECK_TEXT_BYTES];
 } gather_case;
 
@@ -59,28 +63,36 @@ static gather_case gather_case_create(const check_session *s, int64_t idx) {
     const uint64_t seed = s->options.seed;
     check_rng rng = check_rng_at(seed, 0x676174, (uint64_t)idx);
     const mmla_kv_format format = (mmla_kv_format)(MMLA_KV_V4 + check_draw(seed, 40, idx, 3));
-    const int32_t page_tokens = pages[check_draw(seed, 41, idx, 7)];
-    const int stride = check_draw(seed, 42, idx, CHECK_STRIDES);
+    const int32_t page_tokens = idx >= CASES_DRAWN ? 64 : pages[check_draw(seed, 41, idx, 7)];
+    const int stride = idx >= CASES_DRAWN ? 0 : check_draw(seed, 42, idx, CHECK_STRIDES);
     gather_case c = {.desc = {.cache = {.format = format,
                                         .page_tokens = page_tokens,
                                         .n_pages = 1 + check_rng_below(&rng, 4)}}};
     const int64_t records = page_tokens * mmla_kv_record_bytes(format);
     const int64_t more[] = {0, 0, 16 * (1 + check_rng_below(&rng, 97)), 1 << 20};
     c.desc.cache.page_stride_bytes = stride == 0 ? 0 : (records + 15) / 16 * 16 + more[stride];
-    const int64_t page_bytes =
-        stride == 0 ? mmla_kv_page_bytes(format, page_tokens) : c.desc.cache.page_stride_bytes;
-    c.cache = check_buffer_create(c.desc.cache.n_pages * page_bytes, 16, 0);
+    if (idx == CASE_FAR) {
+        c.desc.cache.n_pages = PAGES_MAX;
+        c.desc.cache.page_stride_bytes = ((int64_t)1 << 31) / (PAGES_MAX - 1) + 16;
+    }
+    const int64_t page_bytes = c.desc.cache.page_stride_bytes == 0
+                                   ? mmla_kv_page_bytes(format, page_tokens)
+                                   : c.desc.cache.page_stride_bytes;
+    const int64_t cache_bytes = c.desc.cache.n_pages * page_bytes;
+    c.cache = idx == CASE_FAR ? check_buffer_create_sparse(cache_bytes)
+                              : check_buffer_create(cache_bytes, 16, 0);
     for (int64_t page = 0; page < c.desc.cache.n_pages; page++) {
+        c.parts[c.n_parts++] = (device_part){page * page_bytes, records};
         for (int64_t i = 0; i < records; i++) {
             c.cache.data[page * page_bytes + i] = (uint8_t)(check_rng_next(&rng) >> 32);
         }
     }
     c.args.cache = c.cache.data;
-    c.args.n_requests = check_rng_below(&rng, 6);
+    c.args.n_requests = idx == CASE_MANY ? 70000 : check_rng_below(&rng, 6);
     c.desc.max_requests = c.args.n_requests + check_rng_below(&rng, 2);
     c.desc.table_width = 1 + (int32_t)check_rng_below(&rng, 5);
     c.desc.table_stride = c.desc.table_width + check_rng_below(&rng, 3);
-    c.desc.rows = 1 + check_rng_below(&rng, 150);
+    c.desc.rows = 1 + check_rng_below(&rng, idx == CASE_MANY ? 2 : 150);
     c.desc.offset = check_rng_below(&rng, c.desc.rows + 1) / (1 + check_rng_below(&rng, 3));
     c.desc.row_stride = D + 8 * check_rng_below(&rng, 3);
     c.out_elements = c.args.n_requests * c.desc.rows * c.desc.row_stride;
@@ -103,6 +115,7 @@ static void gather_case_destroy(gather_case *c) {
 
 static bool gather_run(const gather_case *c,
                        mmla_context *ctx,
+                       const device_options *staging,
                        const char *name,
                        uint8_t poison,
                        check_buffer *out,
@@ -125,8 +138,11 @@ static bool gather_run(const gather_case *c,
     args.out = (uint16_t *)out->data;
     args.n_faults = &n_faults;
     args.error = &err;
-    const mmla_status status = mmla_kv_gather_run(plan, &args, NULL, NULL);
-    const mmla_status wanted = c->n_faults > 0 ? MMLA_E_INDEX : MMLA_OK;
+    device_call call = {
+        .ctx = ctx, .options = staging, .workspace_bytes = mmla_kv_gather_workspace_bytes(plan)};
+    const mmla_status status = device_call_kv_gather(&call, plan, &desc, &args);
+    const mmla_status wanted = check_status_wanted(ctx, c->n_faults > 0);
+    check_verdict_damage(verdict, &call);
     if (status != wanted || n_faults - FAULTS_BEFORE != c->n_faults) {
         check_verdict_fail(verdict, "run returned %s and %d faults, not %s and %d: %s",
                            mmla_status_name(status), n_faults - FAULTS_BEFORE,
@@ -160,19 +176,24 @@ static void compare(const check_buffer *got, const check_buffer *want, check_ver
 static void run_case(check_session *s, int64_t idx) {
     /* Neither is NaN in bf16, twice over. */
     enum { POISON_A = 0x5A, POISON_B = 0xC3 };
+    if (s->options.copies && idx == CASE_FAR) {
+        return; /* copies in host memory would take gigabytes of it */
+    }
     gather_case c = gather_case_create(s, idx);
     const char *names[CHECK_IMPLEMENTATIONS_MAX];
     check_buffer a[CHECK_IMPLEMENTATIONS_MAX] = {0}, b[CHECK_IMPLEMENTATIONS_MAX] = {0};
     check_verdict verdicts[CHECK_IMPLEMENTATIONS_MAX] = {0}, reference = {0};
     bool ran[CHECK_IMPLEMENTATIONS_MAX];
     const int n = check_session_implementations(s, "kv_gather", names);
+    const device_options staging = check_session_staging(s, false, idx);
+    const device_options other = check_session_staging(s, true, idx);
     for (int i = 0; i < n; i++) {
-        ran[i] = gather_run(&c, s->many, names[i], POISON_A, &a[i], &verdicts[i]) &&
-                 gather_run(&c, s->one, names[i], POISON_B, &b[i], &verdicts[i]);
+        ran[i] = gather_run(&c, s->many, &staging, names[i], POISON_A, &a[i], &verdicts[i]) &&
+                 gather_run(&c, s->other, &other, names[i], POISON_B, &b[i], &verdicts[i]);
     }
     check_buffer want_a, want_b;
-    gather_run(&c, s->one, "reference", POISON_A, &want_a, &reference);
-    gather_run(&c, s->one, "reference", POISON_B, &want_b, &reference);
+    gather_run(&c, s->host, NULL, "reference", POISON_A, &want_a, &reference);
+    gather_run(&c, s->host, NULL, "reference", POISON_B, &want_b, &reference);
     for (int i = 0; i < n; i++) {
         if (ran[i]) {
             check_session_corrupt(s, a[i].data, a[i].bytes);
@@ -190,4 +211,5 @@ static void run_case(check_session *s, int64_t idx) {
     gather_case_destroy(&c);
 }
 
-const check_suite check_suite_kv_gather = {"kv_gather", "kv_gather", 100, 1500, run_case};
+const check_suite check_suite_kv_gather = {"kv_gather", "kv_gather", CASES_QUICK,
+                                           CASES_FULL,  run_case,    false};

@@ -1,7 +1,8 @@
 /* check_kv_insert.c - every implementation of kv_insert stores the reference's bytes and no others.
  *
  * The whole cache is compared, padding and neighbours included, over two different fillings: bytes
- * that nobody may write must keep either.
+ * that nobody may write must keep either. The last cases are large: one has more rows than 16 bits
+ * count, one pages that begin beyond 2^31 bytes, of which only the pages' records are looked at.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@
 #include "app/check/check_num.h"
 #include "app/check/check_rng.h"
 
-enum { POSITIONS = 96, FAULTS_BEFORE = 7 };
+enum { POSITIONS = 96, FAULTS_BEFORE = 7, FAR_PAGES_MAX = 5 };
+enum { CASES_QUICK = 100, CASES_DRAWN = 1500, CASE_MANY = CASES_DRAWN, CASE_FAR, CASES_FULL };
 
 typedef struct insert_case {
     mmla_kv_insert_desc desc;
@@ -24,6 +26,8 @@ typedef struct insert_case {
     int32_t n_faults;
     int64_t n_written; /* distinct slots that get a record */
     int64_t cache_bytes;
+    device_part parts[FAR_PAGES_MAX]; /* what is looked at of a cache with far pages */
+    int64_t n_parts;                  /* 0: all of it */
     char shape[CHECK_TEXT_BYTES];
 } insert_case;
 
@@ -120,8 +124,8 @@ static insert_case insert_case_create(const check_session *s, int64_t idx) {
     const uint64_t seed = s->options.seed;
     check_rng rng = check_rng_at(seed, 0x696E73, (uint64_t)idx);
     const mmla_kv_format format = (mmla_kv_format)(MMLA_KV_V4 + check_draw(seed, 30, idx, 5));
-    const int32_t page_tokens = pages[check_draw(seed, 31, idx, 7)];
-    const int stride = check_draw(seed, 32, idx, CHECK_STRIDES);
+    const int32_t page_tokens = idx >= CASES_DRAWN ? 64 : pages[check_draw(seed, 31, idx, 7)];
+    const int stride = idx >= CASES_DRAWN ? 0 : check_draw(seed, 32, idx, CHECK_STRIDES);
     insert_case c = {.desc = {.cache = {.format = format,
                                         .page_tokens = page_tokens,
                                         .n_pages = 1 + check_rng_below(&rng, 3)},
@@ -131,11 +135,22 @@ static insert_case insert_case_create(const check_session *s, int64_t idx) {
                               .norm_eps = 1e-20f,
                               .rope_positions = POSITIONS}};
     const int64_t records = page_tokens * mmla_kv_record_bytes(format);
+    if (idx == CASE_MANY) {
+        c.desc.cache.n_pages = 1500;
+    }
     const int64_t more[] = {0, 0, 16 * (1 + check_rng_below(&rng, 97)), 1 << 20};
     c.desc.cache.page_stride_bytes = stride == 0 ? 0 : (records + 15) / 16 * 16 + more[stride];
-    c.cache_bytes = c.desc.cache.n_pages * (stride == 0 ? mmla_kv_page_bytes(format, page_tokens)
-                                                        : c.desc.cache.page_stride_bytes);
-    c.args.n_rows = check_rng_below(&rng, 41);
+    if (idx == CASE_FAR) {
+        c.desc.cache.n_pages = FAR_PAGES_MAX;
+        c.desc.cache.page_stride_bytes = ((int64_t)1 << 31) / (FAR_PAGES_MAX - 1) + 16;
+        for (int64_t i = 0; i < FAR_PAGES_MAX; i++) {
+            c.parts[c.n_parts++] = (device_part){i * c.desc.cache.page_stride_bytes, records};
+        }
+    }
+    c.cache_bytes = c.desc.cache.n_pages * (c.desc.cache.page_stride_bytes != 0
+                                                ? c.desc.cache.page_stride_bytes
+                                                : mmla_kv_page_bytes(format, page_tokens));
+    c.args.n_rows = idx == CASE_MANY ? 70000 : check_rng_below(&rng, 41);
     c.args.n_slots = c.args.n_rows - check_rng_below(&rng, c.args.n_rows / 2 + 1);
     c.desc.max_tokens = c.args.n_rows + check_rng_below(&rng, 3);
     c.desc.row_stride = mmla_kv_dims(format) + 8 * check_rng_below(&rng, 3);
@@ -161,6 +176,7 @@ static void insert_case_destroy(insert_case *c) {
 /* One run into a cache filled with `fill`. False when the plan is refused. */
 static bool insert_run(const insert_case *c,
                        mmla_context *ctx,
+                       const device_options *staging,
                        const char *name,
                        uint8_t fill,
                        check_buffer *cache,
@@ -177,14 +193,18 @@ static bool insert_run(const insert_case *c,
         }
         return planned != MMLA_E_NO_IMPLEMENTATION;
     }
-    *cache = check_buffer_create(c->cache_bytes, 16, fill);
+    *cache = c->n_parts > 0 ? check_buffer_create_sparse(c->cache_bytes)
+                            : check_buffer_create(c->cache_bytes, 16, fill);
     int32_t n_faults = FAULTS_BEFORE;
     mmla_kv_insert_args args = c->args;
     args.cache = cache->data;
     args.n_faults = &n_faults;
     args.error = &err;
-    const mmla_status status = mmla_kv_insert_run(plan, &args, NULL, NULL);
-    const mmla_status wanted = c->n_faults > 0 ? MMLA_E_INDEX : MMLA_OK;
+    device_call call = {
+        .ctx = ctx, .options = staging, .workspace_bytes = mmla_kv_insert_workspace_bytes(plan)};
+    const mmla_status status = device_call_kv_insert(&call, plan, &desc, &args);
+    const mmla_status wanted = check_status_wanted(ctx, c->n_faults > 0);
+    check_verdict_damage(verdict, &call);
     if (status != wanted || n_faults - FAULTS_BEFORE != c->n_faults) {
         check_verdict_fail(verdict, "run returned %s and %d faults, not %s and %d: %s",
                            mmla_status_name(status), n_faults - FAULTS_BEFORE,
@@ -203,6 +223,9 @@ static void check_untouched(const insert_case *c,
                             const check_buffer *b,
                             check_verdict *verdict) {
     int64_t written = 0;
+    if (c->n_parts > 0) { /* which has one filling */
+        return;
+    }
     for (int64_t i = 0; i < a->bytes && b->data != NULL; i++) {
         written += a->data[i] == b->data[i];
     }
@@ -213,41 +236,53 @@ static void check_untouched(const insert_case *c,
     }
 }
 
-static void compare(const check_buffer *got, const check_buffer *want, check_verdict *verdict) {
+static void compare(const insert_case *c,
+                    const check_buffer *got,
+                    const check_buffer *want,
+                    check_verdict *verdict) {
     if (got->data == NULL || want->data == NULL) {
         check_verdict_fail(verdict, "there is nothing to compare: the reference failed");
         return;
     }
-    const int64_t at = check_bytes_compare(got->data, want->data, got->bytes);
-    if (at >= 0) {
-        check_verdict_fail(verdict, "cache byte %lld is 0x%02X, reference 0x%02X", (long long)at,
-                           got->data[at], want->data[at]);
+    const device_part whole = {0, got->bytes}, *parts = c->n_parts > 0 ? c->parts : &whole;
+    for (int64_t i = 0; i < (c->n_parts > 0 ? c->n_parts : 1); i++) {
+        const int64_t off = parts[i].off;
+        const int64_t at = check_bytes_compare(got->data + off, want->data + off, parts[i].bytes);
+        if (at >= 0) {
+            check_verdict_fail(verdict, "cache byte %lld is 0x%02X, reference 0x%02X",
+                               (long long)(off + at), got->data[off + at], want->data[off + at]);
+        }
     }
 }
 
 static void run_case(check_session *s, int64_t idx) {
     enum { FILL_A = 0x5A, FILL_B = 0xC3 };
+    if (s->options.copies && idx == CASE_FAR) {
+        return; /* copies in host memory would take gigabytes of it */
+    }
     insert_case c = insert_case_create(s, idx);
     const char *names[CHECK_IMPLEMENTATIONS_MAX];
     check_buffer a[CHECK_IMPLEMENTATIONS_MAX] = {0}, b[CHECK_IMPLEMENTATIONS_MAX] = {0};
     check_verdict verdicts[CHECK_IMPLEMENTATIONS_MAX] = {0}, reference = {0};
     bool ran[CHECK_IMPLEMENTATIONS_MAX];
     const int n = check_session_implementations(s, "kv_insert", names);
+    const device_options staging = check_session_staging(s, false, idx);
+    const device_options other = check_session_staging(s, true, idx);
     for (int i = 0; i < n; i++) {
-        ran[i] = insert_run(&c, s->many, names[i], FILL_A, &a[i], &verdicts[i]) &&
-                 insert_run(&c, s->one, names[i], FILL_B, &b[i], &verdicts[i]);
+        ran[i] = insert_run(&c, s->many, &staging, names[i], FILL_A, &a[i], &verdicts[i]) &&
+                 insert_run(&c, s->other, &other, names[i], FILL_B, &b[i], &verdicts[i]);
     }
     check_buffer want_a, want_b;
-    insert_run(&c, s->one, "reference", FILL_A, &want_a, &reference);
-    insert_run(&c, s->one, "reference", FILL_B, &want_b, &reference);
+    insert_run(&c, s->host, NULL, "reference", FILL_A, &want_a, &reference);
+    insert_run(&c, s->host, NULL, "reference", FILL_B, &want_b, &reference);
     for (int i = 0; i < n; i++) {
         if (!ran[i]) {
             check_session_refuse(s, "kv_insert", names[i]);
             continue;
         }
-        check_session_corrupt(s, a[i].data, a[i].bytes);
-        compare(&a[i], &want_a, &verdicts[i]);
-        compare(&b[i], &want_b, &verdicts[i]);
+        check_session_corrupt(s, a[i].data, c.n_parts > 0 ? c.parts[0].bytes : a[i].bytes);
+        compare(&c, &a[i], &want_a, &verdicts[i]);
+        compare(&c, &b[i], &want_b, &verdicts[i]);
         check_untouched(&c, &a[i], &b[i], &verdicts[i]);
         check_session_record(s, "kv_insert", names[i], true, idx, c.shape, &verdicts[i]);
     }
@@ -260,4 +295,5 @@ static void run_case(check_session *s, int64_t idx) {
     insert_case_destroy(&c);
 }
 
-const check_suite check_suite_kv_insert = {"kv_insert", "kv_insert", 100, 1500, run_case};
+const check_suite check_suite_kv_insert = {"kv_insert", "kv_insert", CASES_QUICK,
+                                           CASES_FULL,  run_case,    false};

@@ -5,6 +5,9 @@
  * is at most K 2^-24 |x| |w| (Cauchy and Schwarz). The reference rounds a sum in double to bf16;
  * the implementation's sum may lie on the other side of a rounding boundary, one bf16 step away:
  * 2^-7 |z|.
+ *
+ * The last case has more tokens than 16 bits count: PERIOD tokens again and again, whose results must
+ * be the same bits every time.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +21,8 @@
 #include "app/check/check_rng.h"
 
 enum { K = MMLA_GROUP_DIM, CHUNK = MMLA_OUT_CHUNK_DIM, CHUNKS = K / CHUNK };
+enum { CASES_QUICK = 40, CASES_DRAWN = 200, CASE_MANY = CASES_DRAWN, CASES_FULL };
+enum { PERIOD = 331, MANY_TOKENS = 70000 };
 
 typedef struct project_case {
     mmla_project_desc desc;
@@ -98,12 +103,15 @@ static project_case project_case_create(const check_session *s, int64_t idx) {
                                .x_scale_layout = (mmla_scale_layout)check_draw(seed, 52, idx, 2)}};
     /* The reference takes tokens x groups x rank dot products of 4096 in double. */
     const int64_t budget = s->options.quick ? 2048 : 8192;
+    if (idx == CASE_MANY) {
+        c.desc = (mmla_project_desc){.n_groups = 1, .rank = 8, .x_scale_layout = MMLA_SCALE_BYTES};
+    }
     while (c.desc.n_groups * c.desc.rank > budget) {
         c.desc.n_groups = (c.desc.n_groups + 1) / 2;
     }
     const int64_t most = budget / (c.desc.n_groups * c.desc.rank) + 1;
     const int64_t wanted = check_draw(seed, 53, idx, 11);
-    c.args.n_tokens = wanted < most ? wanted : most;
+    c.args.n_tokens = idx == CASE_MANY ? PERIOD : wanted < most ? wanted : most;
     c.desc.max_tokens = c.args.n_tokens + check_rng_below(&rng, 3);
     if (c.desc.x_scale_layout == MMLA_SCALE_PACKED && c.desc.max_tokens > 0 &&
         check_rng_chance(&rng, 0.5)) {
@@ -129,6 +137,7 @@ static void project_case_destroy(project_case *c) {
 
 static bool project_run(const project_case *c,
                         mmla_context *ctx,
+                        const device_options *staging,
                         const char *name,
                         uint8_t poison,
                         check_buffer *z,
@@ -151,7 +160,12 @@ static bool project_run(const project_case *c,
     mmla_project_args args = c->args;
     args.z = (uint16_t *)z->data;
     args.error = &err;
-    const mmla_status status = mmla_project_run(plan, &args, workspace.data, NULL);
+    device_call call = {.ctx = ctx,
+                        .options = staging,
+                        .workspace = workspace.data,
+                        .workspace_bytes = mmla_project_workspace_bytes(plan)};
+    const mmla_status status = device_call_project(&call, plan, &desc, &args);
+    check_verdict_damage(verdict, &call);
     if (status != MMLA_OK) {
         check_verdict_fail(verdict, "run returned %s: %s", mmla_status_name(status), err.message);
     }
@@ -197,6 +211,46 @@ static void compare(const project_case *c,
     }
 }
 
+static check_buffer repeat(const check_buffer *b) {
+    const int64_t token_bytes = b->bytes / PERIOD;
+    check_buffer longer = check_buffer_create(MANY_TOKENS * token_bytes, 16, 0xFF);
+    for (int64_t t = 0; t < MANY_TOKENS; t++) {
+        memcpy(longer.data + t * token_bytes, b->data + t % PERIOD * token_bytes,
+               (size_t)token_bytes);
+    }
+    return longer;
+}
+
+/* A call of MANY_TOKENS gives the bits of z, the result for PERIOD. */
+static void check_many(const check_session *s,
+                       const project_case *c,
+                       const char *name,
+                       const check_buffer *z,
+                       check_verdict *verdict) {
+    const device_options staging = check_session_staging(s, false, CASE_MANY);
+    check_buffer x = repeat(&c->x), x_scale = repeat(&c->x_scale), whole;
+    project_case many = *c;
+    many.desc.max_tokens = many.args.n_tokens = MANY_TOKENS;
+    many.args.x = x.data;
+    many.args.x_scale = x_scale.data;
+    if (project_run(&many, s->many, &staging, name, 0x5A, &whole, verdict) && whole.data != NULL) {
+        const int64_t token_bytes = z->bytes / PERIOD;
+        int64_t t = 0;
+        while (t < MANY_TOKENS &&
+               memcmp(whole.data + t * token_bytes, z->data + t % PERIOD * token_bytes,
+                      (size_t)token_bytes) == 0) {
+            t++;
+        }
+        if (t < MANY_TOKENS) {
+            check_verdict_fail(verdict, "z of token %lld of %d is another than alone", (long long)t,
+                               MANY_TOKENS);
+        }
+    }
+    check_buffer_destroy(&whole);
+    check_buffer_destroy(&x_scale);
+    check_buffer_destroy(&x);
+}
+
 static void run_case(check_session *s, int64_t idx) {
     enum { POISON_A = 0x5A, POISON_B = 0xC3 };
     project_case c = project_case_create(s, idx);
@@ -205,22 +259,27 @@ static void run_case(check_session *s, int64_t idx) {
     check_verdict verdicts[CHECK_IMPLEMENTATIONS_MAX] = {0}, reference = {0};
     bool ran[CHECK_IMPLEMENTATIONS_MAX];
     const int n = check_session_implementations(s, "project", names);
+    const device_options staging = check_session_staging(s, false, idx);
+    const device_options other = check_session_staging(s, true, idx);
     for (int i = 0; i < n; i++) {
-        ran[i] = project_run(&c, s->many, names[i], POISON_A, &z[i], &verdicts[i]);
+        ran[i] = project_run(&c, s->many, &staging, names[i], POISON_A, &z[i], &verdicts[i]);
         if (ran[i] && strcmp(names[i], "reference") != 0 &&
-            project_run(&c, s->one, names[i], POISON_B, &again, &verdicts[i])) {
+            project_run(&c, s->other, &other, names[i], POISON_B, &again, &verdicts[i])) {
             const int64_t at = check_bytes_compare(z[i].data, again.data, z[i].bytes);
             if (at >= 0) {
-                check_verdict_fail(&verdicts[i], "byte %lld of z is another on one thread",
-                                   (long long)at);
+                check_verdict_fail(&verdicts[i], "byte %lld of z is another %s", (long long)at,
+                                   check_session_other(s));
             }
             check_buffer_destroy(&again);
         }
     }
     check_buffer want;
-    project_run(&c, s->many, "reference", POISON_A, &want, &reference);
+    project_run(&c, s->host, NULL, "reference", POISON_A, &want, &reference);
     for (int i = 0; i < n; i++) {
         if (ran[i]) {
+            if (idx == CASE_MANY && strcmp(names[i], "reference") != 0 && z[i].data != NULL) {
+                check_many(s, &c, names[i], &z[i], &verdicts[i]);
+            }
             check_session_corrupt(s, z[i].data, z[i].bytes | 1);
             compare(&c, &z[i], &want, &verdicts[i]);
             check_session_record(s, "project", names[i], false, idx, c.shape, &verdicts[i]);
@@ -233,4 +292,5 @@ static void run_case(check_session *s, int64_t idx) {
     project_case_destroy(&c);
 }
 
-const check_suite check_suite_project = {"project", "project", 40, 200, run_case};
+const check_suite check_suite_project = {"project",  "project", CASES_QUICK,
+                                         CASES_FULL, run_case,  false};

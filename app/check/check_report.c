@@ -43,6 +43,9 @@ static void print_failure(const check_session *s, const check_row *row, FILE *to
     fprintf(to, "  replay: megamla check --op %s --impl %s --seed %llu --case %lld%s", row->op,
             row->implementation, (unsigned long long)o->seed, (long long)row->failed_case,
             o->quick ? " --quick" : "");
+    if (check_session_is_gpu(s)) {
+        fprintf(to, " --device cuda:%d", (int)o->device.index);
+    }
     if (o->n_threads > 0) {
         fprintf(to, " --threads %d", o->n_threads);
     }
@@ -73,6 +76,12 @@ void check_report_end_print(const check_session *s, FILE *to) {
         }
     }
     const int64_t failed = check_session_failures(s);
+    if (s->is_lost) {
+        fprintf(to,
+                "\nThe device faulted and took no more work: cases that ran beside the faulty one "
+                "failed with it\nand those after it did not run. --threads 1 runs one at a "
+                "time.\n");
+    }
     fprintf(to, "\n%s case%s, %s failed; seed %llu\n", term_count(n_cases).text,
             n_cases == 1 ? "" : "s", term_count(failed).text, (unsigned long long)s->options.seed);
 }
@@ -99,8 +108,13 @@ mmla_status check_report_save(const check_session *s, const char *path, mmla_err
     for (int i = 0; i < s->n_rows; i++) {
         report_append(&rows, row_to_json(&s->rows[i]));
     }
-    json_t *root = json_pack("{s:s, s:I, s:b, s:i, s:o}", "version", mmla_version_string(), "seed",
-                             (json_int_t)s->options.seed, "quick", s->options.quick, "threads",
-                             mmla_context_get_threads(s->many), "rows", rows);
+    char device[16] = "cpu";
+    if (check_session_is_gpu(s)) {
+        snprintf(device, sizeof device, "cuda:%d", (int)s->options.device.index);
+    }
+    json_t *root =
+        json_pack("{s:s, s:s, s:I, s:b, s:i, s:o}", "version", mmla_version_string(), "device",
+                  device, "seed", (json_int_t)s->options.seed, "quick", s->options.quick, "threads",
+                  mmla_context_get_threads(s->many), "rows", rows);
     return report_save(root, path, JSON_INDENT(2), err);
 }

@@ -1,4 +1,5 @@
-/* check_weights.c - the weight layouts against the index maps of weights.h, written out. */
+/* check_weights.c - the weight layouts against the index maps of weights.h, written out. The last
+ * cases have more rows than 16 bits count. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,8 @@
 #include "app/check/check_rng.h"
 
 enum { D = MMLA_LATENT_DIM };
+enum { CASES_QUICK = 60, CASES_DRAWN = 300, CASE_ROWS = CASES_DRAWN, CASE_SCALES, CASES_FULL };
+enum { MANY_ROWS = 66000, MANY_SCALE_ROWS = 2100000 /* the latter of 65,625 blocks */ };
 
 static const char *const kinds[] = {"permute_wq_b", "permute_wo_a", "expand_scales", "q_to_fused",
                                     "q_to_standard"};
@@ -75,6 +78,9 @@ static weights_case weights_case_create(const check_session *s, int64_t idx, che
     const uint64_t seed = s->options.seed;
     weights_case c = {.desc = {.kind = (mmla_weights_kind)check_draw(seed, 60, idx, 5)}};
     mmla_weights_desc *d = &c.desc;
+    if (idx >= CASES_DRAWN) {
+        d->kind = idx == CASE_ROWS ? MMLA_WEIGHTS_PERMUTE_WO_A : MMLA_WEIGHTS_EXPAND_SCALES;
+    }
     const int32_t n_heads = heads[check_draw(seed, 61, idx, 6)];
     switch (d->kind) {
     case MMLA_WEIGHTS_PERMUTE_WQ_B:
@@ -84,12 +90,12 @@ static weights_case weights_case_create(const check_session *s, int64_t idx, che
         d->scale_cols = 1 + check_rng_below(rng, 5);
         break;
     case MMLA_WEIGHTS_PERMUTE_WO_A:
-        d->rows = check_rng_below(rng, 40);
+        d->rows = idx == CASE_ROWS ? MANY_ROWS : check_rng_below(rng, 40);
         d->cols = MMLA_GROUP_DIM;
         d->scale_cols = MMLA_GROUP_DIM / MMLA_OUT_CHUNK_DIM;
         break;
     case MMLA_WEIGHTS_EXPAND_SCALES:
-        d->rows = check_rng_below(rng, 200);
+        d->rows = idx == CASE_SCALES ? MANY_SCALE_ROWS : check_rng_below(rng, 200);
         d->scale_cols = 1 + check_rng_below(rng, 9);
         break;
     default:
@@ -140,9 +146,14 @@ static void run_case(check_session *s, int64_t idx) {
                                     .error = &err};
     check_verdict verdict = {0};
     mmla_weights_plan *plan;
-    mmla_status status = mmla_weights_plan_create(s->many, &c.desc, &plan, &err);
+    const bool other = idx % 2 == 1;
+    const device_options staging = check_session_staging(s, other, idx);
+    device_call call = {.ctx = other ? s->other : s->many, .options = &staging};
+    mmla_status status = mmla_weights_plan_create(call.ctx, &c.desc, &plan, &err);
     if (status == MMLA_OK) {
-        status = mmla_weights_run(plan, &args, NULL, NULL);
+        call.workspace_bytes = mmla_weights_workspace_bytes(plan);
+        status = device_call_weights(&call, plan, &c.desc, &args);
+        check_verdict_damage(&verdict, &call);
     }
     if (status != MMLA_OK) {
         check_verdict_fail(&verdict, "%s: %s", mmla_status_name(status), err.message);
@@ -166,4 +177,5 @@ static void run_case(check_session *s, int64_t idx) {
     }
 }
 
-const check_suite check_suite_weights = {"weights", "weights", 60, 300, run_case};
+const check_suite check_suite_weights = {"weights",  "weights", CASES_QUICK,
+                                         CASES_FULL, run_case,  false};

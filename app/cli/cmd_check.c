@@ -24,12 +24,12 @@ enum {
 static const cmd_option options[] = {
     {"op", 0, "OP",
      "only this one: kv_insert, kv_gather, lists, weights, attend,\n"
-     "attend_large, merge, chain, project"},
+     "attend_large, merge, chain, project; of a GPU also graph, streams"},
     {"impl", 0, "NAME", "only this implementation; megamla info lists them"},
     {"quick", 'q', NULL, "fewer and smaller cases: seconds instead of minutes"},
     {"seed", 0, "N", "draw other cases (default 1)"},
     {"case", 0, "N", "only case N of the operation, to replay a failure"},
-    {"threads", 't', "N", "threads of one call (default: all)"},
+    {"threads", 't', "N", "threads of one call; of a GPU, cases at a time (default: all)"},
     {"device", 'd', "DEVICE", "cpu (default), cuda or cuda:N"},
     {"json", 0, "FILE", "also write the result as JSON; - writes it instead of the table"},
     {0},
@@ -41,11 +41,14 @@ static const cmd_spec spec = {
     .about =
         "Runs every implementation that this machine can use against the reference, over inputs\n"
         "chosen to hurt: invalid, repeated and missing entries, odd page sizes and strides, NaN\n"
-        "everywhere but in the rows that count. Shows how much of each tolerance was used.",
+        "everywhere but in the rows that count. Shows how much of each tolerance was used. The\n"
+        "implementations of a GPU are held against the reference on the CPU, and run from graphs\n"
+        "and on two streams as well.",
     .options = options,
     .epilogue = "exit status: 0 all passed; 1 something failed; 2 bad usage\n\n"
                 "examples\n"
                 "  megamla check --quick\n"
+                "  megamla check --device cuda\n"
                 "  megamla check --op attend --impl avx2 --seed 7 --case 12",
 };
 
@@ -73,16 +76,33 @@ static void show_rows(void *user, const check_session *s, int first_row) {
     fflush(stdout);
 }
 
+/* How long it took, and on what. */
+static void show_place(const check_session *s, double seconds) {
+    const int32_t n = check_session_is_gpu(s) ? s->n_workers : mmla_context_get_threads(s->many);
+    printf("%s on ", term_seconds(seconds).text);
+    if (check_session_is_gpu(s)) {
+        printf("cuda:%d, ", (int)s->options.device.index);
+    }
+    printf("%d thread%s\n", (int)n, n == 1 ? "" : "s");
+}
+
 /* Says what is wrong with --op, --impl or --case before anything runs. */
 static bool selection_check(const check_options *o) {
-    static const char *const unlisted[] = {"portable", NULL};
+    static const char *const portable[] = {"portable", NULL}, *const cuda[] = {"cuda", NULL};
+    const bool is_gpu = o->device.kind == MMLA_DEVICE_CUDA;
+    const char *const *unlisted = is_gpu ? cuda : portable;
     const char *names[SUITES_MAX + 1] = {0}, *ops[SUITES_MAX + 1] = {0};
     int64_t n_cases = 0;
     bool selected = false;
     for (int i = 0, n_ops = 0; check_suites[i] != NULL; i++) {
         const check_suite *suite = check_suites[i];
         names[i] = suite->name;
-        if (o->op == NULL || strcmp(o->op, suite->name) == 0) {
+        const bool is_named = o->op != NULL && strcmp(o->op, suite->name) == 0;
+        if (is_named && suite->gpu_only && !is_gpu) {
+            cmd_message(&spec, "--op is '%s', which needs a GPU: --device cuda", o->op);
+            return false;
+        }
+        if (is_named || (o->op == NULL && (is_gpu || !suite->gpu_only))) {
             const int64_t n = o->quick ? suite->n_quick : suite->n_full;
             n_cases = n > n_cases ? n : n_cases;
             selected = true;
@@ -182,15 +202,15 @@ int cmd_check(int argc, char **argv) {
     const int64_t n_run = check_session_run(&s);
     term_progress_deinit(&progress);
     if (n_run == 0 || s.n_rows == 0) { /* the operation with that many cases lacks the name */
-        cmd_message(&spec, "no operation with this implementation has this case");
+        cmd_message(&spec, check_session_is_gpu(&s)
+                               ? "no operation has such an implementation and case on a GPU"
+                               : "no operation with this implementation has this case");
         status = CMD_USAGE;
         goto done;
     }
     if (is_table) {
-        const int32_t n_threads = mmla_context_get_threads(s.many);
         check_report_end_print(&s, stdout);
-        printf("%s on %d thread%s\n", term_seconds(term_now() - start).text, n_threads,
-               n_threads == 1 ? "" : "s");
+        show_place(&s, term_now() - start);
     }
     status = check_session_failures(&s) > 0 ? CMD_FAILED : CMD_OK;
     if (json != NULL && check_report_save(&s, json, &err) != MMLA_OK) {

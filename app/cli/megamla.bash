@@ -33,7 +33,10 @@ _megamla() {
         ;;
     bench:--formats) values="528+288 528+528 584+584 bf16 584 528 288" ;;
     bench:--lengths) values="full mixed short" ;;
-    check:--op) values="kv_insert kv_gather lists weights attend attend_large merge chain project" ;;
+    check:--op)
+        values="kv_insert kv_gather lists weights attend graph streams attend_large merge chain"
+        values="$values project"
+        ;;
     kv:--window-format | kv:-w | kv:--compressed-format | kv:-f) values="v4 v41_fp8 v41_fp4" ;;
     kv:--index-format | kv:-i) values="index_fp8 index_fp4" ;;
     kv:--context | kv:-c) values="8k 32k 64k 128k 1m" ;;

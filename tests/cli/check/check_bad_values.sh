@@ -1,6 +1,6 @@
 # every name is held against the accepted ones before anything runs
 for option in --op=list --op=attnd --impl=library --impl=fastest --case=999999 --json=--quick \
-    --json= --seed=x --device=cuda:99; do
+    --json= --seed=x --device=cuda:99 --op=graph; do
     "$MEGAMLA" check "$option"
     [ $? -eq 2 ] || echo "$option: wrong exit status"
 done
