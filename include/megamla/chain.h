@@ -36,7 +36,8 @@ MMLA_API mmla_status mmla_chain_plan_create(mmla_context *ctx,
 MMLA_API void mmla_chain_plan_destroy(mmla_chain_plan *plan);
 
 /* mmla_chain_workspace_bytes - the intermediates, which grow with max_tokens and the list widths:
- * two bf16 tensors [max_tokens, H, 512] and, per thread, one token's dequantised rows and scores.
+ * two bf16 tensors [max_tokens, H, 512] and, per thread, one token's dequantised rows and scores; on a
+ * CUDA device, in place of the latter, what mmla_attend_workspace_bytes is of the same description.
  */
 MMLA_API size_t mmla_chain_workspace_bytes(const mmla_chain_plan *plan);
 
@@ -47,6 +48,7 @@ MMLA_API size_t mmla_chain_workspace_bytes(const mmla_chain_plan *plan);
  * it is rotated back and again before it is cast (docs/numerics.md).
  *
  * memory   every step takes all arguments; workspace 64-byte aligned
+ * stream   as mmla_attend_run: a CUDA device is given one kernel a step
  * threads  any number at once on one plan, each with its own workspace and outputs
  * errors   as mmla_attend_run; of the single steps only ROPE_Q reports MMLA_E_INDEX and counts
  *          n_faults, the others carry the NaN on
@@ -64,8 +66,8 @@ MMLA_API mmla_status mmla_chain_step_run(const mmla_chain_plan *plan,
                                          void *workspace,
                                          void *stream);
 
-/* mmla_chain_intermediate - where step's result lies in a workspace: bf16 [T, H, 512] for ROPE_Q,
- * ATTEND and UNROPE; NULL for QUANTISE, whose result is args->out. */
+/* mmla_chain_intermediate - where step's result lies in a workspace (of the device, when that is one):
+ * bf16 [T, H, 512] for ROPE_Q, ATTEND and UNROPE; NULL for QUANTISE, whose result is args->out. */
 MMLA_API uint16_t *
 mmla_chain_intermediate(const mmla_chain_plan *plan, mmla_chain_step step, void *workspace);
 

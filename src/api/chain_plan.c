@@ -26,19 +26,19 @@ mmla_status mmla_chain_plan_create(mmla_context *ctx,
     MMLA_RETURN_IF_FAILED(mmla_plan_check(ctx, desc, plan, err));
 
     mmla_attend_problem problem;
-    mmla_chain_layout layout;
     MMLA_RETURN_IF_FAILED(mmla_attend_problem_init(ctx, desc, &problem, err));
-    if (!mmla_chain_layout_init(&problem, &layout)) {
+    void *memory;
+    MMLA_RETURN_IF_FAILED(mmla_plan_alloc(ctx, sizeof **plan, mmla_chain_list, &problem,
+                                          desc->implementation, &memory, err));
+    mmla_chain_plan *made = memory;
+    made->problem = problem;
+    if (!impl_of(made)->layout(&problem, &made->layout)) {
+        mmla_plan_free(made);
         return mmla_error_set(err, MMLA_E_SIZE, "max_tokens",
                               "is %lld, its intermediates exceed 2^63 bytes",
                               (long long)desc->max_tokens);
     }
-    void *memory;
-    MMLA_RETURN_IF_FAILED(mmla_plan_alloc(ctx, sizeof **plan, mmla_chain_list, &problem,
-                                          desc->implementation, &memory, err));
-    *plan = memory;
-    (*plan)->problem = problem;
-    (*plan)->layout = layout;
+    *plan = made;
     return MMLA_OK;
 }
 

@@ -11,7 +11,9 @@
 #include "ops/chain/chain_layout.h"
 
 typedef struct mmla_chain_impl {
-    mmla_impl base; /* prefers() takes a mmla_attend_problem */
+    mmla_impl base; /* prefers() and prepare() take a mmla_attend_problem */
+    /* What it makes of a workspace; false when that exceeds 2^63 - 1 bytes. */
+    bool (*layout)(const mmla_attend_problem *p, mmla_chain_layout *layout);
     mmla_status (*run_step)(const mmla_attend_problem *p,
                             const mmla_chain_layout *layout,
                             mmla_chain_step step,
@@ -20,11 +22,15 @@ typedef struct mmla_chain_impl {
                             void *stream);
 } mmla_chain_impl;
 
-#define VARIANT(name, device, features, by_name_only, run_step, prepare)                          \
+#define VARIANT(name, device, features, by_name_only, layout, run_step, prepare)                  \
     mmla_status run_step(const mmla_attend_problem *, const mmla_chain_layout *, mmla_chain_step, \
                          const mmla_attend_args *, void *, void *);
 #include "ops/chain/chain_variants.inc"
 #undef VARIANT
+#if defined(MMLA_HAVE_CUDA)
+bool mmla_chain_mma_layout(const mmla_attend_problem *p, mmla_chain_layout *layout);
+mmla_status mmla_chain_mma_prepare(const void *problem, mmla_error *err);
+#endif
 
 /* The list, in order of preference. */
 const mmla_impl *const *mmla_chain_list(size_t *n);

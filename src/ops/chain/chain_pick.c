@@ -2,14 +2,14 @@
 #include "base/cpu.h"
 #include "ops/chain/chain.h"
 
-#define VARIANT(name, device, features, by_name_only, run_step, prepare) \
-    static const mmla_chain_impl impl_##name = {                         \
-        {"chain", #name, device, features, NULL, by_name_only, prepare}, run_step};
+#define VARIANT(name, device, features, by_name_only, layout, run_step, prepare) \
+    static const mmla_chain_impl impl_##name = {                                 \
+        {"chain", #name, device, features, NULL, by_name_only, prepare}, layout, run_step};
 #include "ops/chain/chain_variants.inc"
 #undef VARIANT
 
 static const mmla_impl *const list[] = {
-#define VARIANT(name, device, features, by_name_only, run_step, prepare) &impl_##name.base,
+#define VARIANT(name, device, features, by_name_only, layout, run_step, prepare) &impl_##name.base,
 #include "ops/chain/chain_variants.inc"
 #undef VARIANT
 };
