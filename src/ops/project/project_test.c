@@ -24,6 +24,7 @@
 #include "num/e4m3.h"
 #include "num/ue8m0.h"
 #include "ops/project/project.h"
+#include "support/gpu_mirror.h"
 #include "support/guard.h"
 #include "support/implementation_walk.h"
 #include "support/rng.h"
@@ -134,29 +135,70 @@ static void fill(struct fixture *f, int x_low, int x_high, int w_low, int w_high
     }
 }
 
-/* Runs one implementation into poisoned z; no guard byte may change. */
-static void run(struct fixture *f, const char *name) {
-    f->desc.implementation = name;
-    mmla_error err;
-    mmla_project_plan *plan;
-    if (mmla_project_plan_create(f->ctx, &f->desc, &plan, &err) != MMLA_OK) {
-        fail_msg("%s", err.message);
+/* The implementation of GPUs; its runs are on copies of the arrays, where there is a GPU. */
+static const char on_gpu[] = "mma";
+
+static const char *implementation(const struct fixture *f, size_t idx) {
+    if (mmla_gpu_count() == 0) {
+        return test_implementation(f->ctx, "project", idx);
     }
-    assert_string_equal(mmla_project_plan_implementation(plan), name);
+    return idx == 0 ? on_gpu : test_implementation(f->ctx, "project", idx - 1);
+}
+
+static void run_on_gpu(const struct fixture *f, const mmla_project_plan *plan) {
+    static const size_t pointers[] = {
+        offsetof(mmla_project_args, x), offsetof(mmla_project_args, x_scale),
+        offsetof(mmla_project_args, weight), offsetof(mmla_project_args, weight_scale),
+        offsetof(mmla_project_args, z)};
+    const test_buffer *const all[] = {&f->x, &f->x_scale, &f->weight, &f->weight_scale, &f->z};
+    mmla_project_args args = f->args;
+    test_mirror m;
+    assert_true(test_mirror_open(&m));
+    for (int i = 0; i < 5; i++) {
+        test_mirror_add_buffer(&m, all[i]);
+    }
+    test_mirror_move(&m, &args, pointers, sizeof pointers / sizeof pointers[0]);
+    test_mirror_push(&m);
+    assert_int_equal(mmla_project_workspace_bytes(plan), 0);
+    assert_int_equal(mmla_project_run(plan, &args, NULL, m.stream), MMLA_OK);
+    test_mirror_pull(&m, f->z.data);
+    test_mirror_close(&m);
+}
+
+static void run_on_cpu(const struct fixture *f, const mmla_project_plan *plan) {
     const size_t bytes = mmla_project_workspace_bytes(plan);
     assert_true(bytes <= (size_t)mmla_context_get_threads(f->ctx) << 20);
     test_buffer work = test_buffer_create(bytes, 64);
     memset(work.data, 0xFF, bytes); /* NaN: nothing may rely on what a workspace holds */
-    test_buffer_poison(&f->z);
     assert_int_equal(mmla_project_run(plan, &f->args, work.data, NULL), MMLA_OK);
     assert_true(test_buffer_is_intact(&work));
-    assert_true(test_buffer_is_intact(&f->z));
     test_buffer_destroy(&work);
-    mmla_project_plan_destroy(plan);
 }
 
-static const char *implementation(const struct fixture *f, size_t idx) {
-    return test_implementation(f->ctx, "project", idx);
+/* Runs one implementation into poisoned z; no guard byte may change. */
+static void run(struct fixture *f, const char *name) {
+    const bool is_gpu = strcmp(name, on_gpu) == 0;
+    mmla_context *gpu = NULL;
+    if (is_gpu) {
+        const mmla_context_options options = {.device = MMLA_CUDA(0)};
+        assert_int_equal(mmla_context_create(&options, &gpu, NULL), MMLA_OK);
+    }
+    f->desc.implementation = name;
+    mmla_error err;
+    mmla_project_plan *plan;
+    if (mmla_project_plan_create(is_gpu ? gpu : f->ctx, &f->desc, &plan, &err) != MMLA_OK) {
+        fail_msg("%s", err.message);
+    }
+    assert_string_equal(mmla_project_plan_implementation(plan), name);
+    test_buffer_poison(&f->z);
+    if (is_gpu) {
+        run_on_gpu(f, plan);
+    } else {
+        run_on_cpu(f, plan);
+    }
+    assert_true(test_buffer_is_intact(&f->z));
+    mmla_project_plan_destroy(plan);
+    mmla_context_destroy(gpu);
 }
 
 static double value_of(uint8_t code, uint8_t scale) {
@@ -457,13 +499,13 @@ static void project_layout_of_scales_changes_no_bit(void **state) {
     fixture_destroy(&f);
 }
 
-static void project_token_bits_do_not_depend_on_batch_or_threads(void **state) {
-    (void)state;
+/* A call against its tokens in smaller calls, with scale bytes of x up to x_high. */
+static void check_batches(int x_high) {
     enum { TOKENS = 51, RANK = 72 };
     const mmla_project_desc desc = {
         .n_groups = 2, .max_tokens = TOKENS, .rank = RANK, .x_scale_layout = MMLA_SCALE_BYTES};
     struct fixture whole = fixture_create(desc, TOKENS, 3);
-    fill(&whole, 90, 250, 10, 120);
+    fill(&whole, 90, x_high, x_high > 200 ? 10 : 90, 120);
     const char *name;
     for (size_t i = 0; (name = implementation(&whole, i)) != NULL; i++) {
         if (strcmp(name, "reference") == 0) {
@@ -486,6 +528,45 @@ static void project_token_bits_do_not_depend_on_batch_or_threads(void **state) {
     fixture_destroy(&whole);
 }
 
+static void project_token_bits_do_not_depend_on_batch_or_threads(void **state) {
+    (void)state;
+    check_batches(250);
+}
+
+/* The scales of an engine, for which a GPU has other instructions. */
+static void project_token_bits_do_not_depend_on_batch_under_usual_scales(void **state) {
+    (void)state;
+    check_batches(140);
+}
+
+/* Enough tokens for every tile that a GPU has, in calls of one to all of them. */
+static void project_every_tile_of_a_gpu_gives_the_same_bits(void **state) {
+    (void)state;
+    enum { TOKENS = 1200, GROUPS = 16, RANK = 264 }; /* the last of every tile is part of one */
+    static const int64_t calls[] = {1, 8, 16, 40, 300, TOKENS};
+    if (mmla_gpu_count() == 0) {
+        skip();
+    }
+    const mmla_project_desc desc = {
+        .n_groups = GROUPS, .max_tokens = TOKENS, .rank = RANK, .x_scale_layout = MMLA_SCALE_BYTES};
+    struct fixture whole = fixture_create(desc, TOKENS, 1);
+    fill(&whole, 90, 140, 90, 140);
+    *x_scale_at(&whole, 3, 1, 7) = 200; /* its token is not of the usual kind; others are */
+    x_at(&whole, 5, 2)[77] = 0x7F;
+    run(&whole, on_gpu);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        struct fixture part = fixture_create(desc, calls[i], 1);
+        memcpy(part.x.data, whole.x.data, part.x.bytes);
+        memcpy(part.x_scale.data, whole.x_scale.data, part.x_scale.bytes);
+        memcpy(part.weight.data, whole.weight.data, whole.weight.bytes);
+        memcpy(part.weight_scale.data, whole.weight_scale.data, whole.weight_scale.bytes);
+        run(&part, on_gpu);
+        assert_memory_equal(part.z.data, whole.z.data, part.z.bytes);
+        fixture_destroy(&part);
+    }
+    fixture_destroy(&whole);
+}
+
 int main(int argc, char **argv) {
     seed = test_seed(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -498,6 +579,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(project_nan_reaches_its_own_results_and_no_other),
         cmocka_unit_test(project_layout_of_scales_changes_no_bit),
         cmocka_unit_test(project_token_bits_do_not_depend_on_batch_or_threads),
+        cmocka_unit_test(project_token_bits_do_not_depend_on_batch_under_usual_scales),
+        cmocka_unit_test(project_every_tile_of_a_gpu_gives_the_same_bits),
     };
     return cmocka_run_group_tests_name("project", tests, NULL, NULL);
 }
