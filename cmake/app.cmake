@@ -8,7 +8,7 @@ list(FILTER app_sources EXCLUDE REGEX "/main\\.c$")
 add_library(megamla_app STATIC ${app_sources})
 mmla_target_flags(megamla_app)
 target_compile_definitions(megamla_app PRIVATE _GNU_SOURCE)
-target_include_directories(megamla_app PUBLIC ${PROJECT_SOURCE_DIR} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(megamla_app PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(megamla_app PUBLIC megamla_static PkgConfig::jansson m ${CMAKE_DL_LIBS})
 
 add_executable(megamla app/cli/main.c)

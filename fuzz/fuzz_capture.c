@@ -32,7 +32,7 @@ static void try_run(const capture *c) {
     }
     if (capture_call_create(c, ctx, NULL, &call, &err) == MMLA_OK && work_of(c) <= RUN_WORK_MAX) {
         if (capture_call_run(call, &err) == MMLA_OK) {
-            capture_call_finish(call);
+            capture_call_finish(call, &err);
         }
         if (capture_is_attend(c)) {
             capture_usage_count(c, &usage, &err);

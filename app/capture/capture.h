@@ -15,6 +15,7 @@
 #include <megamla/chain.h>
 #include <megamla/context.h>
 
+#include "app/device/device_call.h"
 #include "model/safetensors.h"
 
 enum { CAPTURE_INPUTS_MAX = 12, CAPTURE_ATTRS_MAX = 12, CAPTURE_OUTPUTS_MAX = 4 };
@@ -60,9 +61,9 @@ typedef struct capture_op {
     const capture_attr *attrs;
     const char *library_op; /* the name of mmla_implementation_get */
     bool takes_name;        /* its plans choose among implementations by name; else it has one */
-    /* Plans the operation and allocates its outputs. */
+    /* Plans the operation, allocates its outputs, stages its arrays. */
     mmla_status (*create)(capture_call *call, const char *implementation, mmla_error *err);
-    mmla_status (*run)(capture_call *call, mmla_error *err);
+    mmla_status (*run)(capture_call *call, mmla_error *err); /* on the stage's stream */
     void (*finish)(capture_call *call); /* after the last run: outputs as the file holds them */
     void (*destroy)(capture_call *call);
 } capture_op;
@@ -94,12 +95,14 @@ struct capture_call {
     const capture *capture;
     mmla_context *ctx; /* the caller's, must outlive the call */
     const capture_op *op;
-    const char *implementation; /* that runs */
-    void *state;                /* the operation's own, freed after op->destroy */
-    void *workspace;
+    const char *implementation;         /* that runs */
+    void *state;                        /* the operation's own, freed after op->destroy */
+    device_stage stage;                 /* what run gets: on a GPU, copies of the arrays */
+    void *workspace, *workspace_memory; /* likewise, and the host's */
+    int32_t n_faults;                   /* counted over all runs */
     int32_t n_outputs;
     safetensors_tensor outputs[CAPTURE_OUTPUTS_MAX];
-    void *memory[CAPTURE_OUTPUTS_MAX]; /* of the outputs, written by run or finish */
+    void *memory[CAPTURE_OUTPUTS_MAX]; /* of the outputs in host memory, complete after finish */
 };
 
 /* capture_call_create - plan the captured operation with the implementation of that name (NULL: the
@@ -117,12 +120,16 @@ mmla_status
 capture_chain_create(const capture *c, mmla_context *ctx, capture_call **out, mmla_error *err);
 mmla_status capture_chain_step_run(capture_call *call, mmla_chain_step step, mmla_error *err);
 
-/* capture_call_run - once; capture_call_finish - then the outputs are complete. */
+/* capture_call_run - once; on a GPU the run is enqueued, and finish waits for it.
+ *
+ * capture_call_finish - then the outputs are complete. errors: what went wrong on the device, which
+ * also tells here, and not in run, what only contents can tell (MMLA_E_INDEX). */
 mmla_status capture_call_run(capture_call *call, mmla_error *err);
-void capture_call_finish(capture_call *call);
+mmla_status capture_call_finish(capture_call *call, mmla_error *err);
 void capture_call_destroy(capture_call *call); /* NULL is allowed */
 
-/* The name of the operation's implementation when the library has no other; else NULL. */
+/* The name of the operation's implementation when the library has no other for the context's device;
+ * else NULL. */
 const char *capture_only_implementation(const capture *c, const mmla_context *ctx);
 
 bool capture_is_attend(const capture *c);

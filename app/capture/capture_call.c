@@ -12,7 +12,7 @@
 
 /* Outputs may be larger than the file (a 288-byte record becomes a row of 1 KiB, a list may be
  * wide), but not without bound: a short file with rows = 2147483647 asks for terabytes. */
-enum { OUTPUT_FACTOR = 16, MEMORY_ALIGNMENT = 64 };
+enum { OUTPUT_FACTOR = 16, MEMORY_ALIGNMENT = 64, DEVICE_ALIGNMENT = 256 };
 static const int64_t OUTPUT_BYTES_FREE = INT64_C(64) << 20;
 /* A workspace also has a part for each thread; of 640 keys the chain keeps less than this. */
 static const int64_t THREAD_BYTES_FREE = INT64_C(1) << 20;
@@ -122,16 +122,19 @@ bool capture_workspace_is_in_proportion(const capture_call *call, size_t bytes) 
 }
 
 mmla_status capture_workspace_create(capture_call *call, size_t bytes, mmla_error *err) {
-    call->workspace = memory_alloc(bytes); /* no operation reads what it did not write */
+    call->workspace_memory = memory_alloc(bytes); /* no operation reads what it did not write */
+    call->workspace = call->workspace_memory;
+    device_stage_workspace(&call->stage, &call->workspace, bytes);
     return call->workspace != NULL ? MMLA_OK : out_of_memory(err, bytes);
 }
 
-/* The name of an operation's implementation when it is the only one the library lists. */
+/* The name of an operation's implementation when it is the only one listed for the device. */
 static const char *only_implementation(const capture_op *op, const mmla_context *ctx) {
     const char *name = NULL;
     mmla_implementation impl;
     for (int32_t i = 0; i < mmla_implementation_count(ctx); i++) {
         if (mmla_implementation_get(ctx, i, &impl, NULL) == MMLA_OK &&
+            impl.device == mmla_context_get_device(ctx).kind &&
             strcmp(impl.op, op->library_op) == 0) {
             if (name != NULL) {
                 return NULL;
@@ -160,6 +163,8 @@ static mmla_status create(const capture *c,
     const char *only = only_implementation(op, ctx);
     *call = (capture_call){
         .capture = c, .ctx = ctx, .op = op, .implementation = only != NULL ? only : ""};
+    /* Arrays lie as an engine's do, not as close to their limits as check puts them. */
+    device_stage_init(&call->stage, ctx, &(device_options){.alignment = DEVICE_ALIGNMENT});
     mmla_status status = MMLA_OK;
     if (implementation != NULL && !op->takes_name && only != NULL &&
         strcmp(implementation, only) != 0) {
@@ -169,6 +174,7 @@ static mmla_status create(const capture *c,
     } else {
         status = op->create(call, implementation, err);
         capture_words_apply(c->op, err, status);
+        status = status == MMLA_OK ? device_stage_upload(&call->stage, err) : status;
     }
     if (status != MMLA_OK) {
         capture_call_destroy(call);
@@ -197,10 +203,21 @@ mmla_status capture_call_run(capture_call *call, mmla_error *err) {
     return status;
 }
 
-void capture_call_finish(capture_call *call) {
+mmla_status capture_call_finish(capture_call *call, mmla_error *err) {
+    MMLA_RETURN_IF_FAILED(device_stage_download(&call->stage, err));
+    if (call->stage.damage[0] != '\0') {
+        return mmla_error_set(err, MMLA_E_LAUNCH, "", "%s wrote %s in device memory",
+                              call->implementation, call->stage.damage);
+    }
+    if (call->n_faults > 0) { /* on the CPU run has named the first */
+        return mmla_error_set(err, MMLA_E_INDEX, "",
+                              "an index or a position lies outside its bound; a run with --device "
+                              "cpu says which");
+    }
     if (call->op->finish != NULL) {
         call->op->finish(call);
     }
+    return MMLA_OK;
 }
 
 void capture_call_destroy(capture_call *call) {
@@ -213,7 +230,8 @@ void capture_call_destroy(capture_call *call) {
     for (int32_t i = 0; i < call->n_outputs; i++) {
         free(call->memory[i]);
     }
-    free(call->workspace);
+    device_stage_deinit(&call->stage);
+    free(call->workspace_memory);
     free(call->state);
     free(call);
 }

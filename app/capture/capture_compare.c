@@ -109,7 +109,7 @@ static check_tolerance out_tolerance(const capture_call *got, const capture_call
                            check_attend_probability_error(names[1], 1.0);
     check_tolerance tolerance = check_attend_out_tolerance("", 0.0);
     if (per_key > 0.0) { /* else the keys need not be looked at */
-        tolerance.add = per_key * capture_key_largest(got->capture, got->ctx);
+        tolerance.add = per_key * capture_key_largest(got->capture);
     }
     return tolerance;
 }

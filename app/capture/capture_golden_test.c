@@ -52,7 +52,7 @@ replay(const char *name, const capture *c, mmla_context *ctx, const char *implem
         capture_call_run(call, &err) != MMLA_OK) {
         fail_msg("%s with %s: %s", name, implementation ? implementation : "the best", err.message);
     }
-    capture_call_finish(call);
+    assert_int_equal(capture_call_finish(call, &err), MMLA_OK);
     expected_load(name, call, &expected);
     const int32_t n = capture_compare(call, &expected, differences);
     for (int32_t i = 0; i < n; i++) {
@@ -126,7 +126,7 @@ static void replay_with_one_thread_gives_the_same_bits(void **state) {
         assert_int_equal(mmla_context_create(&options, &ctx[i], &err), MMLA_OK);
         assert_int_equal(capture_call_create(c, ctx[i], NULL, &calls[i], &err), MMLA_OK);
         assert_int_equal(capture_call_run(calls[i], &err), MMLA_OK);
-        capture_call_finish(calls[i]);
+        assert_int_equal(capture_call_finish(calls[i], &err), MMLA_OK);
     }
     for (int32_t k = 0; k < calls[0]->n_outputs; k++) {
         assert_memory_equal(calls[0]->memory[k], calls[1]->memory[k],

@@ -99,10 +99,7 @@ static double list_largest(const capture *c,
     return most;
 }
 
-double capture_key_largest(const capture *c, mmla_context *ctx) {
-    if (!capture_is_attend(c)) {
-        return 0.0;
-    }
+static double largest_of(const capture *c, mmla_context *ctx) {
     const mmla_attend_desc d = capture_attend_desc(c);
     if (d.kind == MMLA_ATTEND_ROWS) {
         return list_largest(c, ctx, CAPTURE_IN_LIST, d.max_rows, NULL, c->data[CAPTURE_IN_KV]);
@@ -113,4 +110,14 @@ double capture_key_largest(const capture *c, mmla_context *ctx) {
                 list_largest(c, ctx, CAPTURE_IN_COMPRESSED_LIST,
                              d.compressed.n_pages * d.compressed.page_tokens, &d.compressed,
                              c->data[CAPTURE_IN_COMPRESSED_CACHE]));
+}
+
+double capture_key_largest(const capture *c) {
+    mmla_context *ctx = NULL; /* the capture lies in host memory, wherever it was replayed */
+    if (!capture_is_attend(c) || mmla_context_create(NULL, &ctx, NULL) != MMLA_OK) {
+        return 0.0;
+    }
+    const double largest = largest_of(c, ctx);
+    mmla_context_destroy(ctx);
+    return largest;
 }

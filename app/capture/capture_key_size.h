@@ -6,6 +6,6 @@
 
 /* The largest finite magnitude of an element of a key that a list names; 0 when there is none, when
  * the capture is not of attention and when memory is short: then nothing is allowed for it. */
-double capture_key_largest(const capture *c, mmla_context *ctx);
+double capture_key_largest(const capture *c);
 
 #endif

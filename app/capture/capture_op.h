@@ -54,7 +54,7 @@ mmla_status capture_output_add(capture_call *call,
                                const int64_t *shape,
                                mmla_error *err);
 
-/* The operation's state, zeroed; and a workspace of that many bytes, which hold anything. */
+/* The operation's state, zeroed; and a workspace of that many bytes, which hold anything, staged. */
 mmla_status capture_state_create(capture_call *call, size_t bytes, mmla_error *err);
 mmla_status capture_workspace_create(capture_call *call, size_t bytes, mmla_error *err);
 

@@ -227,25 +227,28 @@ static mmla_status attend_create(capture_call *call, const char *implementation,
         call->implementation = mmla_attend_plan_implementation(s->plan);
     }
     MMLA_RETURN_IF_FAILED(capture_workspace_create(call, workspace_bytes, err));
-    return outputs_create(call, s, err);
+    MMLA_RETURN_IF_FAILED(outputs_create(call, s, err));
+    s->args.n_faults = &call->n_faults;
+    device_stage_attend(&call->stage, &desc, &s->args);
+    return MMLA_OK;
 }
 
 static mmla_status attend_run(capture_call *call, mmla_error *err) {
     state *s = call->state;
     s->args.error = err;
-    return mmla_attend_run(s->plan, &s->args, call->workspace, NULL);
+    return mmla_attend_run(s->plan, &s->args, call->workspace, call->stage.stream);
 }
 
 static mmla_status chain_run(capture_call *call, mmla_error *err) {
     state *s = call->state;
     s->args.error = err;
-    return mmla_chain_run(s->chain, &s->args, call->workspace, NULL);
+    return mmla_chain_run(s->chain, &s->args, call->workspace, call->stage.stream);
 }
 
 mmla_status capture_chain_step_run(capture_call *call, mmla_chain_step step, mmla_error *err) {
     state *s = call->state;
     s->args.error = err;
-    return mmla_chain_step_run(s->chain, step, &s->args, call->workspace, NULL);
+    return mmla_chain_step_run(s->chain, step, &s->args, call->workspace, call->stage.stream);
 }
 
 /* Packed words with token stride 1 -> plain bytes [T, G, 128]. */

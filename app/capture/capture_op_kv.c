@@ -73,14 +73,16 @@ static mmla_status insert_create(capture_call *call, const char *implementation,
         .cos_sin = c->data[IN_COS_SIN],
         .norm_weight = c->data[IN_NORM_WEIGHT],
         .cache = call->memory[0],
+        .n_faults = &call->n_faults,
     };
+    device_stage_kv_insert(&call->stage, &desc, &s->args);
     return MMLA_OK;
 }
 
 static mmla_status insert_run(capture_call *call, mmla_error *err) {
     insert_state *s = call->state;
     s->args.error = err;
-    return mmla_kv_insert_run(s->plan, &s->args, call->workspace, NULL);
+    return mmla_kv_insert_run(s->plan, &s->args, call->workspace, call->stage.stream);
 }
 
 static void insert_destroy(capture_call *call) {
@@ -141,14 +143,16 @@ static mmla_status gather_create(capture_call *call, const char *implementation,
         .gather_lens = c->data[IN_GATHER_LENS],
         .cache = c->data[IN_GATHER_CACHE],
         .out = call->memory[0],
+        .n_faults = &call->n_faults,
     };
+    device_stage_kv_gather(&call->stage, &desc, &s->args);
     return MMLA_OK;
 }
 
 static mmla_status gather_run(capture_call *call, mmla_error *err) {
     gather_state *s = call->state;
     s->args.error = err;
-    return mmla_kv_gather_run(s->plan, &s->args, call->workspace, NULL);
+    return mmla_kv_gather_run(s->plan, &s->args, call->workspace, call->stage.stream);
 }
 
 static void gather_destroy(capture_call *call) {

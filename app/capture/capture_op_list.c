@@ -20,6 +20,7 @@ static mmla_status plan(capture_call *call, const mmla_list_desc *desc, mmla_err
     MMLA_RETURN_IF_FAILED(mmla_list_plan_create(call->ctx, desc, &s->plan, err));
     s->args.n_tokens = desc->max_tokens;
     s->args.n_requests = desc->max_requests;
+    s->args.n_faults = &call->n_faults;
     return capture_workspace_create(call, mmla_list_workspace_bytes(s->plan), err);
 }
 
@@ -31,13 +32,14 @@ static mmla_status list_outputs(capture_call *call, const mmla_list_desc *desc, 
     state *s = call->state;
     s->args.list = call->memory[0];
     s->args.lens = call->memory[1];
+    device_stage_list(&call->stage, desc, &s->args);
     return MMLA_OK;
 }
 
 static mmla_status list_run(capture_call *call, mmla_error *err) {
     state *s = call->state;
     s->args.error = err;
-    return mmla_list_run(s->plan, &s->args, call->workspace, NULL);
+    return mmla_list_run(s->plan, &s->args, call->workspace, call->stage.stream);
 }
 
 static void list_destroy(capture_call *call) {
@@ -277,6 +279,7 @@ static mmla_status slots_create(capture_call *call, const char *implementation, 
     const int64_t shape[] = {desc.max_tokens};
     MMLA_RETURN_IF_FAILED(capture_output_add(call, "slots", SAFETENSORS_I64, 1, shape, err));
     s->args.out_slots = call->memory[0];
+    device_stage_list(&call->stage, &desc, &s->args);
     return MMLA_OK;
 }
 

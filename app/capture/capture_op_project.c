@@ -47,13 +47,14 @@ static mmla_status project_create(capture_call *call, const char *implementation
         .weight_scale = c->data[IN_WEIGHT_SCALE],
         .z = call->memory[0],
     };
+    device_stage_project(&call->stage, &desc, &s->args);
     return MMLA_OK;
 }
 
 static mmla_status project_run(capture_call *call, mmla_error *err) {
     state *s = call->state;
     s->args.error = err;
-    return mmla_project_run(s->plan, &s->args, call->workspace, NULL);
+    return mmla_project_run(s->plan, &s->args, call->workspace, call->stage.stream);
 }
 
 static void project_destroy(capture_call *call) {

@@ -49,6 +49,7 @@ static mmla_status plan(capture_call *call, const mmla_weights_desc *desc, mmla_
         .scale_in = c->data[IN_SCALE],
         .scale_out = call->memory[IN_SCALE],
     };
+    device_stage_weights(&call->stage, desc, &s->args);
     return MMLA_OK;
 }
 
@@ -85,7 +86,7 @@ static mmla_status wo_a_create(capture_call *call, const char *implementation, m
 static mmla_status weights_run(capture_call *call, mmla_error *err) {
     state *s = call->state;
     s->args.error = err;
-    return mmla_weights_run(s->plan, &s->args, call->workspace, NULL);
+    return mmla_weights_run(s->plan, &s->args, call->workspace, call->stage.stream);
 }
 
 static void weights_destroy(capture_call *call) {

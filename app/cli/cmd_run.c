@@ -4,8 +4,8 @@
 
 #include "app/cli/cmd.h"
 #include "app/cli/run_report.h"
-#include "app/term/term.h"
 #include "base/check.h"
+#include "base/gpu_memory.h"
 
 enum { OPT_OUTPUT, OPT_COMPARE, OPT_IMPL, OPT_DEVICE, OPT_THREADS, OPT_REPEAT, OPT_JSON };
 
@@ -15,7 +15,8 @@ static const cmd_option options[] = {
                      "run a second implementation and hold the results against\n"
                      "each other; reference is the definition. A difference\n"
                      "beyond the tolerance gives exit status 1. An operation\n"
-                     "with one implementation has nothing to compare"},
+                     "with one implementation has nothing to compare. On a GPU\n"
+                     "one of the CPU as well"},
     [OPT_IMPL] = {"impl", 'i', "IMPL", "run this implementation (megamla info lists them)"},
     [OPT_DEVICE] = {"device", 'd', "DEVICE", "cpu (the default), cuda or cuda:N"},
     [OPT_THREADS] = {"threads", 't', "N", "CPU threads; every core by default"},
@@ -33,7 +34,8 @@ static const cmd_spec spec = {
     .options = options,
     .epilogue = "examples\n"
                 "  megamla run examples/mixed_batch.safetensors --compare reference\n"
-                "  megamla run call.safetensors --impl portable -o out.safetensors\n\n"
+                "  megamla run call.safetensors --impl portable -o out.safetensors\n"
+                "  megamla run call.safetensors --device cuda --compare reference\n\n"
                 "exit status: 0 success; 1 the comparison or the operation failed; 2 bad usage or "
                 "input",
 };
@@ -93,8 +95,12 @@ typedef struct replay {
     settings settings;
     capture *capture;
     mmla_context *ctx;
+    mmla_context *host;      /* of the CPU, for a comparison with a run on a GPU */
+    mmla_context *other_ctx; /* whichever of them the comparison runs in */
+    const char *compare;     /* what it runs; NULL: nothing is compared */
     capture_call *call, *chain, *other;
     char device[16];
+    mmla_gpu_facts gpu;
     char chain_missing[MMLA_ERROR_MESSAGE_BYTES]; /* why an attend capture has no chain */
     run_report report;
 } replay;
@@ -106,6 +112,38 @@ static int fail(const replay *r, mmla_status status, const mmla_error *err, int 
     cmd_message(&spec, "%s: %s%s", r->settings.path,
                 err->message[0] != '\0' ? err->message : mmla_status_text(status), hint);
     return status == MMLA_E_MEMORY ? CMD_FAILED : code;
+}
+
+static bool has_implementation(const mmla_context *ctx, const char *op, const char *name) {
+    mmla_implementation impl;
+    for (int32_t i = 0; mmla_implementation_get(ctx, i, &impl, NULL) == MMLA_OK; i++) {
+        if (strcmp(impl.op, op) == 0 && strcmp(impl.name, name) == 0) {
+            return impl.available != 0;
+        }
+    }
+    return false;
+}
+
+/* What a run on a GPU is compared with: another implementation of the GPU or one of the CPU. Of what
+ * the CPU has one implementation, that is the definition. */
+static bool compare_choose_gpu(replay *r, const char *const *ops) {
+    const char *name = r->settings.compare;
+    r->other_ctx = r->ctx;
+    r->compare = name;
+    if (has_implementation(r->ctx, ops[0], name)) {
+        return true;
+    }
+    r->host = cmd_context_create(&spec, MMLA_CPU, r->settings.n_threads);
+    r->other_ctx = r->host;
+    if (r->host == NULL) {
+        return false;
+    }
+    const char *only = capture_only_implementation(r->capture, r->host);
+    if (only != NULL && strcmp(name, "reference") == 0) {
+        r->compare = only;
+        return true;
+    }
+    return cmd_parse_implementation(&spec, "compare", name, MMLA_CPU, ops);
 }
 
 /* Holds --impl and --compare against what the operation has. One that has a single implementation,
@@ -120,11 +158,16 @@ static bool names_check(replay *r) {
     if (s->compare == NULL) {
         return true;
     }
+    if (s->device.kind == MMLA_DEVICE_CUDA) {
+        return compare_choose_gpu(r, ops);
+    }
     const char *only = capture_only_implementation(r->capture, r->ctx);
     if (only != NULL && (strcmp(s->compare, "reference") == 0 || strcmp(s->compare, only) == 0)) {
         r->report.only = only;
         return true;
     }
+    r->other_ctx = r->ctx;
+    r->compare = s->compare;
     return cmd_parse_implementation(&spec, "compare", s->compare, s->device, ops);
 }
 
@@ -144,13 +187,15 @@ static int prepare(replay *r) {
         return CMD_USAGE;
     }
     status = capture_call_create(r->capture, r->ctx, s->implementation, &r->call, &err);
-    if (status == MMLA_OK && s->compare != NULL && r->report.only == NULL) {
-        status = capture_call_create(r->capture, r->ctx, s->compare, &r->other, &err);
+    if (status == MMLA_OK && r->compare != NULL) {
+        status = capture_call_create(r->capture, r->other_ctx, r->compare, &r->other, &err);
     }
     if (status == MMLA_OK && capture_is_attend(r->capture)) {
         status = capture_chain_create(r->capture, r->ctx, &r->chain, &err);
-        /* The chain keeps whole tensors in between. A call too large for that is still a call. */
-        if (status == MMLA_E_MEMORY || status == MMLA_E_SIZE) {
+        /* The chain keeps whole tensors in between. A call too large for that is still a call, and
+         * so is one on a device that has no chain. */
+        if (status == MMLA_E_MEMORY || status == MMLA_E_SIZE ||
+            status == MMLA_E_NO_IMPLEMENTATION) {
             snprintf(r->chain_missing, sizeof r->chain_missing, "%.127s", err.message);
             status = MMLA_OK;
         }
@@ -173,11 +218,11 @@ static mmla_status outputs_save(const replay *r, mmla_error *err) {
 }
 
 static mmla_status compare(replay *r, mmla_error *err) {
-    const double start = term_now();
-    MMLA_RETURN_IF_FAILED(capture_call_run(r->other, err));
-    r->report.compared_seconds = term_now() - start;
-    capture_call_finish(r->other);
+    MMLA_RETURN_IF_FAILED(run_measure_once(r->other, &r->report.compared_seconds, err));
+    MMLA_RETURN_IF_FAILED(capture_call_finish(r->other, err));
     r->report.compared_to = r->other->implementation;
+    r->report.is_itself =
+        r->other_ctx == r->ctx && strcmp(r->other->implementation, r->call->implementation) == 0;
     r->report.n_differences = capture_compare(r->call, r->other, r->report.differences);
     return MMLA_OK;
 }
@@ -192,12 +237,16 @@ static int execute(replay *r) {
                            .chain_missing = r->chain_missing,
                            .n_threads = mmla_context_get_threads(r->ctx),
                            .only = report->only};
+    if (r->call->stage.gpu != NULL &&
+        mmla_gpu_facts_get(r->call->stage.gpu, &r->gpu, NULL) == MMLA_OK) {
+        report->gpu = r->gpu.name;
+    }
     const int n_repeats = (int)r->settings.n_repeats;
     mmla_status status = run_measure(r->call, r->chain, n_repeats, &report->times, &err);
+    status = status == MMLA_OK ? capture_call_finish(r->call, &err) : status;
     if (status != MMLA_OK) {
         return fail(r, status, &err, CMD_FAILED);
     }
-    capture_call_finish(r->call);
     if (r->settings.output != NULL) {
         status = outputs_save(r, &err);
         if (status != MMLA_OK) {
@@ -245,6 +294,7 @@ int cmd_run(int argc, char **argv) {
     capture_call_destroy(r.chain);
     capture_call_destroy(r.call);
     mmla_context_destroy(r.ctx);
+    mmla_context_destroy(r.host);
     capture_destroy(r.capture);
     return code;
 }

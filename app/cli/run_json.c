@@ -58,8 +58,8 @@ static json_t *comparison_json(const run_report *r) {
     for (int32_t i = 0; i < r->n_differences; i++) {
         report_append(&outputs, difference_json(&r->differences[i]));
     }
-    return json_pack("{s:s, s:b, s:b, s:o, s:o}", "with", r->compared_to, "itself",
-                     run_report_is_itself(r), "passed", run_report_is_passed(r), "elapsed_us",
+    return json_pack("{s:s, s:b, s:b, s:o, s:o}", "with", r->compared_to, "itself", r->is_itself,
+                     "passed", run_report_is_passed(r), "elapsed_us",
                      report_real(1e6 * r->compared_seconds), "outputs", outputs);
 }
 
@@ -68,6 +68,9 @@ json_t *run_report_json(const run_report *r) {
         json_pack("{s:o, s:s, s:s, s:s, s:i, s:o}", "file", report_text(r->path), "op",
                   r->capture->op->name, "implementation", r->call->implementation, "device",
                   r->device, "threads", (int)r->n_threads, "elapsed", times_json(&r->times.fused));
+    if (r->gpu != NULL) {
+        report_set(&json, "gpu", report_text(r->gpu));
+    }
     if (r->times.chain.n > 0) {
         report_set(&json, "chain", chain_json(&r->times));
     } else if (r->chain_missing[0] != '\0') {

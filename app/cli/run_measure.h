@@ -1,4 +1,8 @@
-/* run_measure.h - how long a captured call and its unfused chain take. */
+/* run_measure.h - how long a captured call and its unfused chain take.
+ *
+ * On the CPU by its clock; on a GPU by events in the stream, behind another run of the same call, so
+ * that the device is busy while the host enqueues.
+ */
 #ifndef APP_CLI_RUN_MEASURE_H
 #define APP_CLI_RUN_MEASURE_H
 
@@ -22,10 +26,13 @@ typedef struct run_measurement {
 
 /* run_measure - run `call`, and in turn `chain` (may be NULL), and time both.
  *
- * One untimed run of each comes first. n_repeats 0: as often as a short wait allows, 51 times at
+ * One untimed run of each comes first, on a GPU before every timed one. n_repeats 0: as often as a short wait allows, 51 times at
  * most, so that a person gets an answer at once and a slow reference is not run in vain.
  * errors   what the operation returns */
 mmla_status run_measure(
     capture_call *call, capture_call *chain, int n_repeats, run_measurement *out, mmla_error *err);
+
+/* run_measure_once - one run, the first, and its seconds. */
+mmla_status run_measure_once(capture_call *call, double *seconds, mmla_error *err);
 
 #endif

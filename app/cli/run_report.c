@@ -44,9 +44,13 @@ bool run_report_is_passed(const run_report *report) {
 
 static void where_print(const run_report *r) {
     const char *implementation = r->call->implementation;
-    printf(LINE "%s, %" PRId32 " thread%s%s%s\n", "ran on", r->device, r->n_threads,
-           r->n_threads == 1 ? "" : "s", implementation[0] != '\0' ? ", implementation " : "",
-           implementation);
+    printf(LINE "%s, ", "ran on", r->device);
+    if (r->gpu != NULL) {
+        printf("%s", r->gpu);
+    } else {
+        printf("%" PRId32 " thread%s", r->n_threads, r->n_threads == 1 ? "" : "s");
+    }
+    printf("%s%s\n", implementation[0] != '\0' ? ", implementation " : "", implementation);
 }
 
 static void tensors_print(const run_report *r) {
@@ -137,9 +141,8 @@ static void times_print(const run_report *r) {
         printf(LINE "not timed: %s\n", "unfused chain", r->chain_missing);
     }
     if (f->n >= RUN_PERCENTILES_MIN && f->p90 > 2.0 * f->p10) {
-        printf(LINE "p90 is over twice p10, the machine is busy: fewer threads (-t) or "
-                    "OMP_WAIT_POLICY=passive help\n",
-               "note");
+        printf(LINE "p90 is over twice p10, the machine is busy%s\n", "note",
+               r->gpu != NULL ? "" : ": fewer threads (-t) or OMP_WAIT_POLICY=passive help");
     }
 }
 
@@ -165,14 +168,10 @@ static void difference_print(const capture_difference *d) {
     }
 }
 
-bool run_report_is_itself(const run_report *report) {
-    return strcmp(report->compared_to, report->call->implementation) == 0;
-}
-
 static void comparison_print(const run_report *r) {
     const bool is_reference = strcmp(r->compared_to, "reference") == 0;
     const char *verdict = run_report_is_passed(r) ? "PASS" : "FAIL";
-    if (run_report_is_itself(r)) {
+    if (r->is_itself) {
         printf(LINE "%s, but this is %s against itself (%s a run)\n", "comparison", verdict,
                r->compared_to, term_seconds(r->compared_seconds).text);
     } else {

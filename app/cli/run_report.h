@@ -11,11 +11,13 @@ typedef struct run_report {
     const capture *capture;
     const capture_call *call;
     const char *device; /* "cpu", "cuda:0" */
+    const char *gpu;    /* its name; NULL on the CPU */
     int32_t n_threads;
     const char *chain_missing; /* why an attend capture has no times of the chain; else "" */
     run_measurement times;
     capture_usage usage;     /* of attend captures */
     const char *compared_to; /* an implementation's name; NULL: nothing was compared */
+    bool is_itself;          /* with the very implementation that ran */
     const char *only;        /* a comparison was asked for, but this is the only implementation */
     double compared_seconds; /* one run of it */
     int32_t n_differences;
@@ -25,8 +27,6 @@ typedef struct run_report {
 
 bool run_report_is_passed(const run_report *report);
 
-/* Compared with the very implementation that ran. */
-bool run_report_is_itself(const run_report *report);
 void run_report_print(const run_report *report);
 
 /* The same facts as a document of the caller's; NULL when memory is short. */
