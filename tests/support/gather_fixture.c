@@ -3,12 +3,15 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "kv/record.h"
 #include "num/bf16.h"
+#include "support/gpu_graph.h"
+#include "support/implementation_walk.h"
 
 gather_fixture gather_fixture_create(mmla_kv_format format) {
     return (gather_fixture){
@@ -111,21 +114,97 @@ void gather_fixture_destroy(gather_fixture *f) {
     test_buffer_destroy(&f->out);
 }
 
+enum { FAULTS_BEFORE = 1000 }; /* what the counter on a GPU begins with: faults are added */
+
+typedef struct gpu_call {
+    const mmla_kv_gather_plan *plan;
+    mmla_kv_gather_args args; /* pointers into the mirror */
+} gpu_call;
+
+static mmla_status enqueue(const void *call, void *stream) {
+    const gpu_call *c = call;
+    return mmla_kv_gather_run(c->plan, &c->args, NULL, stream);
+}
+
+/* Runs a plan of a context on GPU 0 on copies of all arrays: from a graph, and plainly; both must do
+ * the same. */
+static mmla_status run_on_gpu(gather_fixture *f, const mmla_kv_gather_plan *plan) {
+    static const size_t pointers[] = {
+        offsetof(mmla_kv_gather_args, block_table), offsetof(mmla_kv_gather_args, seq_lens),
+        offsetof(mmla_kv_gather_args, gather_lens), offsetof(mmla_kv_gather_args, cache),
+        offsetof(mmla_kv_gather_args, out),         offsetof(mmla_kv_gather_args, n_faults)};
+    const test_buffer *const all[] = {&f->block_table, &f->seq_lens, &f->gather_lens, &f->cache,
+                                      &f->out};
+    enum { N = sizeof all / sizeof all[0] };
+    gpu_call call = {.plan = plan, .args = f->args};
+    int32_t n_faults[2];
+    uint8_t *out = malloc(f->out.bytes + 1);
+    test_mirror m;
+    assert_non_null(out);
+    assert_true(test_mirror_open(&m));
+    for (int i = 0; i < N; i++) {
+        test_mirror_add_buffer(&m, all[i]);
+    }
+    test_mirror_add(&m, &f->n_faults, sizeof f->n_faults);
+    test_mirror_move(&m, &call.args, pointers, sizeof pointers / sizeof pointers[0]);
+    mmla_status status = MMLA_OK;
+    for (int run = 0; run < 2 && status == MMLA_OK; run++) {
+        f->n_faults = FAULTS_BEFORE;
+        test_buffer_poison(&f->out);
+        if (run == 0) {
+            status = test_graph_run(&m, enqueue, &call);
+        } else {
+            test_mirror_push(&m);
+            status = enqueue(&call, m.stream);
+        }
+        for (int i = 0; i < N; i++) {
+            test_mirror_pull(&m, (char *)all[i]->data - TEST_GUARD_BYTES);
+        }
+        test_mirror_pull(&m, &f->n_faults);
+        n_faults[run] = f->n_faults -= FAULTS_BEFORE;
+        if (run == 0) {
+            memcpy(out, f->out.data, f->out.bytes);
+        }
+    }
+    if (status == MMLA_OK) {
+        assert_int_equal(n_faults[0], n_faults[1]);
+        assert_memory_equal(out, f->out.data, f->out.bytes);
+        status = f->n_faults > 0 ? MMLA_E_INDEX : MMLA_OK;
+    }
+    test_mirror_close(&m);
+    for (int i = 0; i < N; i++) {
+        assert_true(test_buffer_is_intact(all[i]));
+    }
+    free(out);
+    return status;
+}
+
 mmla_status gather_fixture_run(gather_fixture *f, const char *implementation) {
     mmla_kv_gather_plan *plan;
     mmla_kv_gather_desc desc = f->desc;
     desc.implementation = implementation;
-    if (mmla_kv_gather_plan_create(f->ctx, &desc, &plan, &f->error) != MMLA_OK) {
+    const bool is_cuda = test_implementation_is_cuda(implementation);
+    mmla_context *gpu = NULL;
+    if (is_cuda) {
+        const mmla_context_options options = {.device = MMLA_CUDA(0)};
+        assert_int_equal(mmla_context_create(&options, &gpu, NULL), MMLA_OK);
+    }
+    if (mmla_kv_gather_plan_create(is_cuda ? gpu : f->ctx, &desc, &plan, &f->error) != MMLA_OK) {
         fail_msg("%s: %s", implementation, f->error.message);
     }
     assert_string_equal(mmla_kv_gather_plan_implementation(plan), implementation);
     assert_int_equal(mmla_kv_gather_workspace_bytes(plan), 0);
     f->n_faults = 0;
+    if (f->args.n_faults != NULL) { /* a fixture may have moved since it was filled */
+        f->args.n_faults = &f->n_faults;
+    }
     f->error = (mmla_error){0};
     f->args.error = &f->error;
     test_buffer_poison(&f->out);
-    const mmla_status status = mmla_kv_gather_run(plan, &f->args, NULL, NULL);
+    const mmla_status status =
+        is_cuda ? run_on_gpu(f, plan) : mmla_kv_gather_run(plan, &f->args, NULL, NULL);
     mmla_kv_gather_plan_destroy(plan);
+    mmla_context_destroy(gpu);
     assert_true(test_buffer_is_intact(&f->out));
     return status;
 }

@@ -33,7 +33,8 @@ void gather_fixture_fill(gather_fixture *f, int32_t n_threads, uint64_t seed);
 void gather_fixture_destroy(gather_fixture *f);
 
 /* Plans with `implementation`, poisons the workspace and the results, runs; fails the test when a
- * guard byte changed. */
+ * guard byte changed. "cuda" runs on GPU 0, on copies; requests that do not fit, which only n_faults
+ * tells then, give MMLA_E_INDEX here as on the CPU, without a message. */
 mmla_status gather_fixture_run(gather_fixture *f, const char *implementation);
 
 /* Pointers into the inputs. */

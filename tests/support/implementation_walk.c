@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "base/gpu_memory.h"
+
 const char *test_implementation(const mmla_context *ctx, const char *op, size_t idx) {
     mmla_implementation impl;
     size_t n = 0;
@@ -18,4 +20,15 @@ const char *test_implementation(const mmla_context *ctx, const char *op, size_t 
     }
     assert_true(n >= 2); /* portable and reference run everywhere */
     return NULL;
+}
+
+const char *test_implementation_anywhere(const mmla_context *ctx, const char *op, size_t idx) {
+    if (mmla_gpu_count() == 0) {
+        return test_implementation(ctx, op, idx);
+    }
+    return idx == 0 ? "cuda" : test_implementation(ctx, op, idx - 1);
+}
+
+bool test_implementation_is_cuda(const char *name) {
+    return strcmp(name, "cuda") == 0;
 }

@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include "num/bf16.h"
+#include "support/gpu_graph.h"
+#include "support/implementation_walk.h"
 
 insert_fixture insert_fixture_create(mmla_kv_format format) {
     return (insert_fixture){
@@ -132,22 +134,101 @@ static uint64_t hash_of_inputs(const insert_fixture *f) {
     return hash;
 }
 
+enum { FAULTS_BEFORE = 1000 }; /* what the counter on a GPU begins with: faults are added */
+
+typedef struct gpu_call {
+    const mmla_kv_insert_plan *plan;
+    mmla_kv_insert_args args; /* pointers into the mirror */
+    void *workspace;
+} gpu_call;
+
+static mmla_status enqueue(const void *call, void *stream) {
+    const gpu_call *c = call;
+    return mmla_kv_insert_run(c->plan, &c->args, c->workspace, stream);
+}
+
+/* Runs a plan of a context on GPU 0 on copies of all arrays: from a graph, and plainly; both must do
+ * the same. */
+static mmla_status run_on_gpu(insert_fixture *f, const mmla_kv_insert_plan *plan) {
+    static const size_t pointers[] = {
+        offsetof(mmla_kv_insert_args, rows),        offsetof(mmla_kv_insert_args, positions),
+        offsetof(mmla_kv_insert_args, slots),       offsetof(mmla_kv_insert_args, cos_sin),
+        offsetof(mmla_kv_insert_args, norm_weight), offsetof(mmla_kv_insert_args, cache),
+        offsetof(mmla_kv_insert_args, n_faults)};
+    test_buffer work = test_buffer_create(mmla_kv_insert_workspace_bytes(plan), 64);
+    const test_buffer *const all[] = {&f->rows,        &f->positions, &f->slots, &f->cos_sin,
+                                      &f->norm_weight, &f->cache,     &work};
+    enum { N = sizeof all / sizeof all[0] };
+    gpu_call call = {.plan = plan, .args = f->args};
+    int32_t n_faults[2];
+    uint8_t *cache = malloc(f->cache.bytes + 1);
+    test_mirror m;
+    assert_non_null(cache);
+    assert_true(test_mirror_open(&m));
+    for (int i = 0; i < N; i++) {
+        test_mirror_add_buffer(&m, all[i]);
+    }
+    test_mirror_add(&m, &f->n_faults, sizeof f->n_faults);
+    test_mirror_move(&m, &call.args, pointers, sizeof pointers / sizeof pointers[0]);
+    call.workspace = test_mirror_at(&m, work.data);
+    mmla_status status = MMLA_OK;
+    for (int run = 0; run < 2 && status == MMLA_OK; run++) {
+        f->n_faults = FAULTS_BEFORE;
+        test_buffer_poison(&f->cache);
+        if (run == 0) {
+            status = test_graph_run(&m, enqueue, &call);
+        } else {
+            test_mirror_push(&m);
+            status = enqueue(&call, m.stream);
+        }
+        for (int i = 0; i < N; i++) {
+            test_mirror_pull(&m, (char *)all[i]->data - TEST_GUARD_BYTES);
+        }
+        test_mirror_pull(&m, &f->n_faults);
+        n_faults[run] = f->n_faults -= FAULTS_BEFORE;
+        if (run == 0) {
+            memcpy(cache, f->cache.data, f->cache.bytes);
+        }
+    }
+    if (status == MMLA_OK) {
+        assert_int_equal(n_faults[0], n_faults[1]);
+        assert_memory_equal(cache, f->cache.data, f->cache.bytes);
+        status = f->n_faults > 0 ? MMLA_E_INDEX : MMLA_OK;
+    }
+    test_mirror_close(&m);
+    assert_true(test_buffer_is_intact(&work));
+    test_buffer_destroy(&work);
+    free(cache);
+    return status;
+}
+
 mmla_status insert_fixture_run(insert_fixture *f, const char *implementation) {
     mmla_kv_insert_plan *plan;
     mmla_kv_insert_desc desc = f->desc;
     desc.implementation = implementation;
-    if (mmla_kv_insert_plan_create(f->ctx, &desc, &plan, &f->error) != MMLA_OK) {
+    const bool is_cuda = test_implementation_is_cuda(implementation);
+    mmla_context *gpu = NULL;
+    if (is_cuda) {
+        const mmla_context_options options = {.device = MMLA_CUDA(0)};
+        assert_int_equal(mmla_context_create(&options, &gpu, NULL), MMLA_OK);
+    }
+    if (mmla_kv_insert_plan_create(is_cuda ? gpu : f->ctx, &desc, &plan, &f->error) != MMLA_OK) {
         fail_msg("%s: %s", implementation, f->error.message);
     }
     assert_string_equal(mmla_kv_insert_plan_implementation(plan), implementation);
-    assert_int_equal(mmla_kv_insert_workspace_bytes(plan), 0);
+    assert_true(is_cuda || mmla_kv_insert_workspace_bytes(plan) == 0);
     f->n_faults = 0;
+    if (f->args.n_faults != NULL) { /* a fixture may have moved since it was filled */
+        f->args.n_faults = &f->n_faults;
+    }
     f->error = (mmla_error){0};
     f->args.error = &f->error;
     test_buffer_poison(&f->cache);
     const uint64_t inputs = hash_of_inputs(f);
-    const mmla_status status = mmla_kv_insert_run(plan, &f->args, NULL, NULL);
+    const mmla_status status =
+        is_cuda ? run_on_gpu(f, plan) : mmla_kv_insert_run(plan, &f->args, NULL, NULL);
     mmla_kv_insert_plan_destroy(plan);
+    mmla_context_destroy(gpu);
     assert_true(test_buffer_is_intact(&f->cache));
     assert_true(hash_of_inputs(f) == inputs);
     return status;

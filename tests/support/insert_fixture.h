@@ -32,7 +32,8 @@ void insert_fixture_fill(insert_fixture *f, int32_t n_threads, uint64_t seed);
 void insert_fixture_destroy(insert_fixture *f);
 
 /* Plans with `implementation`, poisons the cache and the results, runs; fails the test when a guard
- * byte or an input changed. */
+ * byte or an input changed. "cuda" runs on GPU 0, on copies; refused rows, which only n_faults tells
+ * then, give MMLA_E_INDEX here as on the CPU, without a message. */
 mmla_status insert_fixture_run(insert_fixture *f, const char *implementation);
 
 /* Pointers into the inputs. */
