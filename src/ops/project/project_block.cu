@@ -26,7 +26,7 @@
  *                   64 x 64:   128 * (3 * 64 + 256) + 128 * 132 +  512 =  74,752 B, two or three; GPUs
  *                   of 8.6, 8.9 and 12.0 have 101,376
  *            regs   128 x 128: 64 sums, 64 of the total, 24 of fragments; at most 255
- *                   64 x 64: 16, 16, 12; at most 80, for three blocks
+ *                   64 x 64: 16, 16, 12; at most 80 from 9.0 on, for three blocks
  *
  * BARRIERS   one a step: values of the next step are written, those of this one read. In front of it
  *            lies the last read of the codes whose place the next copies take.
@@ -370,10 +370,18 @@ DEVICE void block_body(const mmla_project_params *p, const int m, const int n, c
     }
 }
 
+/* Blocks a multiprocessor that registers must allow: GPUs before 9.0 have shared memory for two at most,
+ * and need more registers. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define BLOCKS(n) ((n) > 2 ? 2 : (n))
+#else
+#define BLOCKS(n) (n)
+#endif
+
 #define DEFINE_split(rows, tokens, stages, blocks)
 #define DEFINE_block(rows, tokens, stages, blocks)                                 \
     MMLA_KERNEL_BOUNDS(project_block_sm80_m##rows##n##tokens, mmla_project_params, \
-                       MMLA_PROJECT_THREADS, blocks) {                             \
+                       MMLA_PROJECT_THREADS, BLOCKS(blocks)) {                     \
         block_body(&p, rows, tokens, stages);                                      \
     }
 #define KERNEL(structure, rows, tokens, stages, blocks, cost) \
