@@ -10,7 +10,7 @@
  *
  * TILES      a warp a head, a block the 8 heads of a token's group; blocks stride over token * groups
  *
- * BUDGET     smem 256 B; 16 numbers a thread, about 40 registers
+ * BUDGET     smem 256 B; 16 numbers of two parts a thread, some 64 registers
  *
  * BARRIERS   one a group (gpu_head_scales_store)
  *
@@ -23,21 +23,21 @@
 #include "ops/attend/attend_merge_cuda.h"
 #include "ops/attend/attend_merge_rule.h"
 
-/* Adds weight times a thread's 16 numbers of a row. */
-static __device__ __forceinline__ void row_add(const uint16_t *row, float weight, float o[16]) {
-    if (weight == 0.0f) {
-        return;
-    }
+/* weight times a thread's 16 numbers of a row; zeros, and nothing loaded, for the weight 0. */
+static __device__ __forceinline__ void row_weigh(const uint16_t *row, float weight, float x[16]) {
     const int32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const uint4 words = __ldg((const uint4 *)row + lane + 32 * half);
+        uint4 words = make_uint4(0, 0, 0, 0);
+        if (weight != 0.0f) {
+            words = __ldg((const uint4 *)row + lane + 32 * half);
+        }
         const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float2 x = gpu_f32x2_from_bf16x2(pairs[i]);
-            o[8 * half + 2 * i] += weight * x.x;
-            o[8 * half + 2 * i + 1] += weight * x.y;
+            const float2 pair = gpu_f32x2_from_bf16x2(pairs[i]);
+            x[8 * half + 2 * i] = weight * pair.x;
+            x[8 * half + 2 * i + 1] = weight * pair.y;
         }
     }
 }
@@ -55,9 +55,13 @@ MMLA_KERNEL_BOUNDS(mmla_attend_merge_kernel, mmla_attend_merge_params, GPU_HEAD_
         const mmla_merge_weights w =
             mmla_merge_weights_get(__ldg(p.lse_a + row), __ldg(p.lse_b + row),
                                    p.sink != NULL ? __ldg(p.sink + head) : -INFINITY);
-        float o[16] = {};
-        row_add(p.out_a + row * MMLA_LATENT_DIM, w.a, o);
-        row_add(p.out_b + row * MMLA_LATENT_DIM, w.b, o);
+        float o[16], b[16];
+        row_weigh(p.out_a + row * MMLA_LATENT_DIM, w.a, o);
+        row_weigh(p.out_b + row * MMLA_LATENT_DIM, w.b, b);
+#pragma unroll
+        for (int k = 0; k < 16; k++) {
+            o[k] += b[k];
+        }
         gpu_head_store(&p.to, token, head, o, w.scale, (uint8_t *)bytes[turn]);
         if (p.lse != NULL && threadIdx.x % 32 == 0) {
             p.lse[row] = w.lse;

@@ -47,6 +47,10 @@ static void fill_row(struct call *c, int64_t row, test_rng *rng) {
     if (kind == 5) {
         lse[row / 11 % 2][row] = NAN;
     }
+    for (int x = 0; x < 4 && kind > 5; x++) { /* zeros of all signs, whose sum has one of its own */
+        parts[0][row * D + x] = (uint16_t)(x % 2 << 15);
+        parts[1][row * D + x] = (uint16_t)(x / 2 << 15);
+    }
 }
 
 static struct call call_create(mmla_out_form form, int32_t n_heads, int64_t n_tokens) {
@@ -177,7 +181,8 @@ static void check_row(const struct call *got, const struct call *want, int64_t r
         double step, other;
         const double value = value_of(want, row, x, &step);
         const double is = value_of(got, row, x, &other);
-        if (!(isnan(value) ? isnan(is) : fabs(is - value) <= fmax(step, other))) {
+        const bool same_zero = value != 0.0 || is != 0.0 || !signbit(value) == !signbit(is);
+        if (!same_zero || !(isnan(value) ? isnan(is) : fabs(is - value) <= fmax(step, other))) {
             fail_msg("row %lld dim %d: got %.9g, want %.9g", (long long)row, (int)x, is, value);
         }
     }
