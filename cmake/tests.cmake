@@ -33,6 +33,24 @@ foreach(source ${test_sources})
   add_test(NAME ${name} COMMAND ${name})
 endforeach()
 
+# Tests of what only kernels can include: tests/gpu/*_test.cu, a program each.
+if(mmla_have_cuda)
+  file(GLOB gpu_tests CONFIGURE_DEPENDS tests/gpu/*_test.cu)
+  foreach(source ${gpu_tests})
+    get_filename_component(name ${source} NAME_WE)
+    set(program ${PROJECT_BINARY_DIR}/${name})
+    add_custom_command(OUTPUT ${program}
+      COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${program}.ptxas ${MMLA_WERROR} ${MMLA_NVCC}
+        ${nvcc_archs} ${nvcc_flags} -MD -MF ${program}.d -o ${program} ${source}
+        ${cmocka_LINK_LIBRARIES}
+      DEPENDS ${source} ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh DEPFILE ${program}.d VERBATIM
+      COMMENT "Compiling ${name}.cu for ${mmla_cuda_names}")
+    list(APPEND gpu_test_programs ${program})
+    add_test(NAME ${name} COMMAND ${program})
+  endforeach()
+  add_custom_target(gpu_tests ALL DEPENDS ${gpu_test_programs})
+endif()
+
 # Minutes under an emulator or the thread sanitizer: `ctest -LE slow` leaves them out.
 foreach(name check_quick_test check_corrupt_test check_copies_test bench_gpu_test)
   if(TEST ${name})
