@@ -4,8 +4,8 @@
  *                                                                    (megamla/kv.h has shapes)
  *
  * BOUND      memory, a row: 1024 B written, and read V4 584 B, V41_FP8 528 B, V41_FP4 288 B at a place
- *            the block table gives. Conversions: some 100 instructions a row for e4m3, 150 for e2m1;
- *            at the bandwidth of an H200 a multiprocessor can issue 280 to 350 meanwhile.
+ *            the block table gives. Instructions: some 150 a row for e4m3, 180 for e2m1; at the
+ *            bandwidth of an H200 a multiprocessor can issue 250 to 310 meanwhile.
  *
  * MOVEMENT   lengths (L2) --> tiles of requests --sum over the block--> begin[1024] (smem)
  *            block table (L2) --a lane a row--> slots of a tile --shuffled-->

@@ -2,11 +2,12 @@
  *
  * PROBLEM    record(slots[t]) = quantise(rotate([norm](rows[t])))           (megamla/kv.h has shapes)
  *
- * BOUND      memory, a row: 1024 B read, 256 B of cos_sin read, 24 B of indices, and written
- *            V4 584 B, V41_FP8 528 B, V41_FP4 288 B. An index key: 256 + 256 + 24 B read, 132 or
- *            68 B written. Lines of cos_sin come from L2 when positions repeat. Instructions: some
- *            250 a row, and at the bandwidth of an H200 a multiprocessor can issue 350 in the time
- *            the bytes take, so neither may be wasted.
+ * BOUND      memory, a row: 1024 B read, 256 B of cos_sin read, 16 B of indices, and written
+ *            V4 584 B, V41_FP8 528 B, V41_FP4 288 B. An index key: 256 + 256 + 16 B read, 132 or
+ *            68 B written. Lines of cos_sin come from L2 when positions repeat. Instructions: 190 a
+ *            row for e4m3, 300 for e2m1, 200 more with norm; at the bandwidth of an H200 a
+ *            multiprocessor issues 250 to 350 in the time the bytes take, so with norm these are
+ *            the bound.
  *
  * MOVEMENT   rows (HBM) --2 x 16 B a lane--> words[8], 16 bf16 of a lane
  *                --[squares --> smem, transposed --> 16 partial sums --> r]--> words[8]
