@@ -2,8 +2,10 @@
 
 #include <string.h>
 
+/* The name says so: on the CPU of one, on a GPU of all, because its matrix units take bf16. A test
+ * holds the names of the library against this. */
 double check_attend_probability_error(const char *implementation, double largest_key) {
-    const char *end = strstr(implementation, "bf16"); /* their names end so */
+    const char *end = strstr(implementation, "bf16");
     return end != NULL && end[4] == '\0' ? 0x1p-9 * largest_key : 0.0;
 }
 

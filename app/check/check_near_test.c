@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "app/check/check_attend_tolerance.h"
 #include "app/check/check_session.h"
 #include "app/check/check_buffer.h"
 #include "app/check/check_near.h"
@@ -153,6 +154,24 @@ static void formats_read_back_as_they_should(void **state) {
     assert_true(isnan(check_bf16_to_f32(check_bf16_of_f32(NAN))));
 }
 
+/* By the end of the name, which every implementation of attention on a GPU must therefore have. */
+static void implementations_with_bf16_probabilities_are_known_by_name(void **state) {
+    (void)state;
+    mmla_context *ctx;
+    mmla_implementation impl;
+    assert_int_equal(mmla_context_create(NULL, &ctx, NULL), MMLA_OK);
+    for (int32_t i = 0; mmla_implementation_get(ctx, i, &impl, NULL) == MMLA_OK; i++) {
+        if (strcmp(impl.op, "attend") == 0 || strcmp(impl.op, "chain") == 0) {
+            const bool rounds = check_attend_probability_error(impl.name, 2.0) == 0x1p-8;
+            assert_true(rounds || impl.device == MMLA_DEVICE_CPU);
+            assert_true(!rounds || strcmp(impl.name, "reference") != 0);
+        }
+    }
+    mmla_context_destroy(ctx);
+    assert_true(check_attend_probability_error("mma_bf16", 2.0) == 0x1p-8);
+    assert_true(check_attend_probability_error("bf16_mma", 2.0) == 0.0);
+}
+
 static void every_value_is_drawn_once_in_a_round(void **state) {
     (void)state;
     for (int64_t round = 0; round < 5; round++) {
@@ -176,6 +195,7 @@ int main(void) {
         cmocka_unit_test(a_write_into_either_red_zone_is_found),
         cmocka_unit_test(sparse_memory_reads_as_nan),
         cmocka_unit_test(formats_read_back_as_they_should),
+        cmocka_unit_test(implementations_with_bf16_probabilities_are_known_by_name),
         cmocka_unit_test(every_value_is_drawn_once_in_a_round),
     };
     return cmocka_run_group_tests_name("check_near", tests, NULL, NULL);

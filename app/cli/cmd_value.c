@@ -110,7 +110,7 @@ bool cmd_parse_implementation(const cmd_spec *spec,
             continue;
         }
         names[n] = NULL;
-        if (!is_one_of(impl.name, names) && n < NAMES_MAX) {
+        if (impl.device == device.kind && !is_one_of(impl.name, names) && n < NAMES_MAX) {
             names[n++] = impl.name;
         }
         if (strcmp(impl.name, text) == 0) {
