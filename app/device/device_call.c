@@ -36,8 +36,8 @@ launch_twice(device_run *run, device_run_fn fn, void *job, device_graph *graph, 
     const mmla_status blank = device_graph_launch(graph, err);
     if (s->gpu != NULL) { /* the CPU may refuse such contents */
         MMLA_RETURN_IF_FAILED(blank);
-        MMLA_RETURN_IF_FAILED(mmla_gpu_stream_wait(s->gpu, s->stream, err));
     }
+    MMLA_RETURN_IF_FAILED(device_stage_look(s, err));
     MMLA_RETURN_IF_FAILED(device_stage_upload_again(s, err));
     return device_graph_launch(graph, err);
 }

@@ -166,7 +166,6 @@ small_fill(device_stage *s, const device_field *f, const contents *c, mmla_error
 }
 
 static mmla_status upload(device_stage *s, const contents *c, mmla_error *err) {
-    s->damage[0] = '\0';
     if (!s->is_copied) {
         return MMLA_OK;
     }
@@ -184,10 +183,12 @@ static mmla_status upload(device_stage *s, const contents *c, mmla_error *err) {
 }
 
 mmla_status device_stage_upload(device_stage *s, mmla_error *err) {
+    s->damage[0] = '\0';
     return upload(s, &(contents){0}, err);
 }
 
 mmla_status device_stage_upload_blank(device_stage *s, uint8_t byte, mmla_error *err) {
+    s->damage[0] = '\0';
     return upload(s, &(contents){.is_blank = true, .blank = byte}, err);
 }
 
@@ -217,11 +218,12 @@ static mmla_status zone_get(device_stage *s,
     return MMLA_OK;
 }
 
-static mmla_status large_get(device_stage *s, const device_field *f, mmla_error *err) {
+/* Looks around a large array, and with `out` copies a result to the caller. */
+static mmla_status large_get(device_stage *s, const device_field *f, bool out, mmla_error *err) {
     const uint8_t *data = s->block + f->off;
     MMLA_RETURN_IF_FAILED(zone_get(s, f, f->begin, f->off, false, err));
     MMLA_RETURN_IF_FAILED(zone_get(s, f, f->off + f->bytes, f->end, true, err));
-    if (f->access != DEVICE_OUT) {
+    if (f->access != DEVICE_OUT || !out) {
         return MMLA_OK;
     }
     if (f->sparse == NULL) {
@@ -239,18 +241,19 @@ static bool differs(const device_stage *s, int64_t from, int64_t to) {
     return to > from && memcmp(s->sent + from, s->back + from, (size_t)(to - from)) != 0;
 }
 
-static void small_get(device_stage *s, const device_field *f) {
+/* The same of a small one, from the image that came back. */
+static void small_get(device_stage *s, const device_field *f, bool out) {
     const int64_t behind = f->off + f->bytes;
     damage_report(s, differs(s, f->begin, f->off), zone_names[0], f->name);
     damage_report(s, differs(s, behind, f->end), zone_names[1], f->name);
     if (f->access == DEVICE_IN) {
         damage_report(s, differs(s, f->off, behind), "bytes of the input", f->name);
-    } else if (f->access == DEVICE_OUT) {
+    } else if (f->access == DEVICE_OUT && out) {
         memcpy(f->host, s->back + f->off, (size_t)f->bytes);
     }
 }
 
-mmla_status device_stage_download(device_stage *s, mmla_error *err) {
+static mmla_status download(device_stage *s, bool out, mmla_error *err) {
     if (!s->is_copied) {
         return MMLA_OK;
     }
@@ -260,15 +263,23 @@ mmla_status device_stage_download(device_stage *s, mmla_error *err) {
     MMLA_RETURN_IF_FAILED(device_memory_get(s->gpu, s->back, s->block, s->image_bytes, err));
     for (int i = 0; i < s->n_fields; i++) {
         if (is_small(&s->fields[i])) {
-            small_get(s, &s->fields[i]);
+            small_get(s, &s->fields[i], out);
         }
     }
     for (int i = 0; i < s->n_fields; i++) { /* which take `back` for their zones */
         if (!is_small(&s->fields[i])) {
-            MMLA_RETURN_IF_FAILED(large_get(s, &s->fields[i], err));
+            MMLA_RETURN_IF_FAILED(large_get(s, &s->fields[i], out, err));
         }
     }
     return MMLA_OK;
+}
+
+mmla_status device_stage_download(device_stage *s, mmla_error *err) {
+    return download(s, true, err);
+}
+
+mmla_status device_stage_look(device_stage *s, mmla_error *err) {
+    return download(s, false, err);
 }
 
 void device_stage_deinit(device_stage *s) {

@@ -22,7 +22,7 @@
  *
  * Upload may be called again, for the same call with other contents: addresses stay, as a captured
  * graph needs it. In a context on the CPU nothing is copied: the struct keeps its pointers, and
- * every step succeeds at once, so that callers have one path.
+ * every step succeeds at once, so that callers have one path. A stage must not be moved.
  */
 #ifndef APP_DEVICE_DEVICE_STAGE_H
 #define APP_DEVICE_DEVICE_STAGE_H
@@ -112,13 +112,17 @@ void device_stage_add(device_stage *s,
 mmla_status device_stage_upload(device_stage *s, mmla_error *err);
 
 /* An upload in which every input is made of one byte, and one that leaves scratch as the last run
- * left it: what a graph finds when it is recorded, and when it is launched again. */
+ * left it and `damage` as it is: what a graph finds when it is recorded, and when it is launched
+ * again. */
 mmla_status device_stage_upload_blank(device_stage *s, uint8_t byte, mmla_error *err);
 mmla_status device_stage_upload_again(device_stage *s, mmla_error *err);
 
 /* Waits for the stream, copies the results back, looks for damage.
  * errors  MMLA_E_DEVICE: also what went wrong in the work that was enqueued */
 mmla_status device_stage_download(device_stage *s, mmla_error *err);
+
+/* The same but for the results, which stay on the device. */
+mmla_status device_stage_look(device_stage *s, mmla_error *err);
 
 void device_stage_deinit(device_stage *s);
 

@@ -179,9 +179,13 @@ static void a_blank_upload_keeps_results_and_another_keeps_scratch(void **state)
         assert_true(out[0] == 7 && scratch[bytes - 1] == 7);
         scratch[bytes - 1] = 1;
         out[0] = 1;
+        out[-1] ^= 1;
+        assert_int_equal(device_stage_look(&s, NULL), MMLA_OK);
+        assert_int_equal(host[0], 7);
         assert_int_equal(device_stage_upload_again(&s, NULL), MMLA_OK);
         assert_true(in[0] == 7 && in[bytes - 1] == 7 && out[0] == 7);
         assert_int_equal(scratch[bytes - 1], 1);
+        assert_string_equal(s.damage, "bytes before out");
         assert_int_equal(device_stage_upload(&s, NULL), MMLA_OK);
         assert_int_equal(scratch[bytes - 1], 7);
         assert_int_equal(device_stage_download(&s, NULL), MMLA_OK);
