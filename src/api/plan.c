@@ -13,7 +13,7 @@ mmla_status mmla_plan_check(const void *ctx, const void *desc, const void *plan,
 mmla_status mmla_plan_alloc(const mmla_context *ctx,
                             size_t bytes,
                             const mmla_impl *const *(*list)(size_t *n),
-                            const void *problem,
+                            void *problem,
                             const char *name,
                             void **plan,
                             mmla_error *err) {

@@ -145,8 +145,11 @@ mmla_gpu_kernel_load(const mmla_gpu *gpu, const void *kernel, int32_t smem_bytes
     }
     struct cudaFuncAttributes attributes; /* asking for them is what loads the kernel */
     e = cudaFuncGetAttributes(&attributes, kernel);
+    /* Always the most there is, and never what this plan needs: another thread that prepares a plan
+     * with less would take it away again. */
     if (e == cudaSuccess && smem_bytes > attributes.maxDynamicSharedSizeBytes) {
-        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes);
+        const int most = gpu->smem_bytes - (int)attributes.sharedSizeBytes;
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
     }
     leave(gpu, before);
     return e == cudaSuccess ? MMLA_OK

@@ -59,7 +59,14 @@ void mmla_gpu_free(const mmla_gpu *gpu, void *memory) {
 
 mmla_status mmla_gpu_copy_in(
     const mmla_gpu *gpu, void *device, const void *host, size_t bytes, mmla_error *err) {
-    RETURN_CALL("copying to the device", cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+    /* Of pageable memory the copy may still be under way when the call returns, and our streams do
+     * not wait for the default one. */
+    const struct entry e = enter(gpu);
+    cudaError_t status = cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice);
+    if (status == cudaSuccess) {
+        status = cudaStreamSynchronize(cudaStreamLegacy);
+    }
+    return leave(gpu, e, status, "copying to the device", err);
 }
 
 mmla_status mmla_gpu_copy_out(

@@ -19,9 +19,9 @@ typedef struct mmla_impl {
     uint32_t features; /* all of these are needed: mmla_cpu_feature or mmla_gpu_feature */
     bool (*prefers)(const void *problem); /* whether it is worth taking unasked; NULL: always */
     bool by_name_only;                    /* never chosen unless asked for: the reference */
-    /* What is to be done once before the first run of a plan, such as loading kernels; NULL:
-     * nothing. */
-    mmla_status (*prepare)(const void *problem, mmla_error *err);
+    /* What is to be done once before the first run of a plan: loading kernels, and filling the
+     * parts of the problem that are the implementation's; NULL: nothing. */
+    mmla_status (*prepare)(void *problem, mmla_error *err);
 } mmla_impl;
 
 /* "" when this context can use impl, else the reason why not (constant memory). */

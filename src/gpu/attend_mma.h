@@ -63,7 +63,10 @@ typedef struct attend_mma_params {
 
 /* What the fused call and the chain's step ask for. The problem's gpu, desc and views are read. */
 size_t mmla_attend_mma_workspace_bytes_get(const mmla_attend_problem *p);
-mmla_status mmla_attend_mma_load(const void *problem, mmla_error *err); /* of attend */
+/* Both are what a plan prepares with, problem a mmla_attend_problem; the second for parts that are not
+ * merged in clusters. */
+mmla_status mmla_attend_mma_load(void *problem, mmla_error *err);
+mmla_status mmla_attend_mma_counter_load(void *problem, mmla_error *err);
 
 /* The fused call. Parts are merged in clusters where the device has them and `in_clusters` is set. */
 mmla_status mmla_attend_mma_fused(const mmla_attend_problem *p,

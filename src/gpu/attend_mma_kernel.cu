@@ -26,9 +26,8 @@
  *                     and 8, of 227 KB on an H200
  *            regs     O takes 16 n_tiles a thread
  *
- * BARRIERS   __syncthreads, four a block of keys: records landed and O of the block before is done;
- *            K converted, stage free; parts written; p and alpha written. A named barrier among the
- *            warps of the softmax.
+ * BARRIERS   __syncthreads, five a block of keys: records landed and O of the block before is done;
+ *            K converted, stage free; parts written; maxima written; p and alpha written.
  *
  * NUMERICS   bf16 products, fp32 sums of the matrix instructions; the running maximum is exact; a
  *            probability is rounded to bf16 for O and not for the sum (docs/numerics.md). A token's
@@ -50,7 +49,8 @@
 typedef struct attend_feed {
     attend_mma_walk walk;
     attend_mma_block now, next;
-    int32_t slot, next_slot; /* of this thread's row */
+    int32_t slot;       /* of this thread's row of `now`, -1 when it is no key */
+    int32_t next_entry; /* of its row of `next` */
 } attend_feed;
 
 /* Block number to task: splits are neighbours, then groups of heads, then tokens. */
@@ -91,15 +91,16 @@ GPU_DEVICE attend_feed attend_begin(const attend_mma_params *p,
         feed.walk.end = feed.walk.end1 = 0;
     }
     feed.now = attend_mma_next(&feed.walk, keys);
-    feed.slot = attend_mma_slot(p, task.token, feed.now, row);
+    const int32_t entry = attend_mma_entry(p, task.token, feed.now, row);
     feed.next = attend_mma_next(&feed.walk, keys);
-    feed.next_slot = attend_mma_slot(p, task.token, feed.next, row);
+    feed.next_entry = attend_mma_entry(p, task.token, feed.next, row);
     float c = 0.0f, s = 0.0f;
     if (p->rotate && task.position >= 0) {
         const float *cos_sin = p->cos_sin + task.position * MMLA_ROPE_DIM;
         c = cos_sin[threadIdx.x % PAIRS];
         s = cos_sin[PAIRS + threadIdx.x % PAIRS];
     }
+    feed.slot = attend_mma_slot(p, feed.now, entry);
     attend_mma_fetch(p, feed.now, feed.slot, gpu_smem_address(smem + (rows ? at.k : at.stage)), row,
                      lane, threads_a_key);
     gpu_cp_async_commit();
@@ -168,19 +169,23 @@ GPU_DEVICE int32_t attend_keys(const attend_mma_params *p,
             }
             __syncthreads();
         }
-        attend_mma_fetch(p, feed.next, feed.next_slot,
+        feed.now = feed.next;
+        feed.slot = attend_mma_slot(p, feed.next, feed.next_entry);
+        attend_mma_fetch(p, feed.now, feed.slot,
                          gpu_smem_address(smem + (rows && turn != 0 ? at.k : at.stage)), row, lane,
                          threads_a_key);
         gpu_cp_async_commit();
-        feed.now = feed.next;
-        feed.slot = feed.next_slot;
         feed.next = attend_mma_next(&feed.walk, keys);
-        feed.next_slot = attend_mma_slot(p, task->token, feed.next, row);
+        feed.next_entry = attend_mma_entry(p, task->token, feed.next, row);
 
         float s[ATTEND_MMA_TILES_MAX][4];
         attend_mma_scores(s, gpu_smem_address(k_tile), gpu_smem_address(smem + at.q), keys,
                           n_tiles);
         attend_mma_add_parts(s, (float4 *)(smem + at.part), keys, n_tiles);
+        if (warp < keys / 16) {
+            attend_mma_maxima(s, now_valid, attend_mma_tile_scale(format), state, keys, n_tiles);
+        }
+        __syncthreads();
         if (warp < keys / 16) {
             attend_mma_probabilities(s, sm, now_valid, turn, attend_mma_tile_scale(format), state,
                                      smem + at.prob, keys, n_tiles);
@@ -222,10 +227,7 @@ GPU_DEVICE void attend_body(const attend_mma_params *p, const int32_t keys, cons
         return;
     }
     attend_mma_finish_heads(p, task, state, keys, n_tiles);
-    if (p->rotate && task->position >= 0 && threadIdx.x / 32 == ATTEND_MMA_WARPS - 1) {
-        attend_mma_rotate_back(&out, p->cos_sin + task->position * MMLA_ROPE_DIM, n_tiles);
-    }
-    attend_mma_store(p, task, &out, state, smem + at.k, keys, n_tiles);
+    attend_mma_store(p, task, &out, smem, keys, n_tiles);
 }
 
 #define KERNEL(keys, tiles, blocks)                                              \

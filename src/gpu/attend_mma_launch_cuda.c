@@ -83,6 +83,10 @@ static double cycles(const mmla_attend_problem *p, const struct choice *c, int64
     return waves * one * sharing;
 }
 
+static bool has_clusters(const mmla_attend_problem *p) {
+    return p->gpu.capability >= CLUSTER_CAPABILITY;
+}
+
 /* Splits of the batch-invariant mode: a few blocks of keys for each. */
 static int32_t invariant_splits(const mmla_attend_problem *p) {
     return width_of(p) >= 512 ? 4 : width_of(p) >= 256 ? 2 : 1;
@@ -110,8 +114,9 @@ static int32_t power_below(int64_t n) {
 }
 
 /* Tries every kernel with no split, with as many as keep all CTAs at once on the device, and with half
- * of that: few enough that a call need not remember what was best. */
-static struct choice choose(const mmla_attend_problem *p, int64_t n_tokens, int32_t splits_max) {
+ * of that. Costs about a microsecond, so a plan does it at its creation. */
+static struct choice
+best_choice(const mmla_attend_problem *p, int64_t n_tokens, int32_t splits_max) {
     struct choice best = {0};
     double best_cycles = 0.0;
     for (int i = 0; i < N_KERNELS; i++) {
@@ -135,6 +140,24 @@ static struct choice choose(const mmla_attend_problem *p, int64_t n_tokens, int3
     return best;
 }
 
+/* Place of a count of tokens in a plan's table: every count has its own until there are so many that
+ * keys are not split any more and waves are many. */
+static int32_t place_of(int64_t n_tokens) {
+    return (int32_t)mmla_min_i64(n_tokens, MMLA_ATTEND_LAUNCHES - 1);
+}
+
+/* A choice in 16 bits: the kernel's number, and the splits. */
+static uint16_t pack(const struct choice *c) {
+    return (uint16_t)((c->kernel - kernels) << 8 | c->n_splits);
+}
+
+static struct choice choose(const mmla_attend_problem *p, int64_t n_tokens) {
+    const uint16_t packed = p->launches[place_of(n_tokens)];
+    struct choice c;
+    choice_init(p, &kernels[packed >> 8], packed & 0xFF, &c);
+    return c;
+}
+
 /* Bytes one split of one group of heads leaves in the workspace. */
 static int64_t part_bytes(int32_t n_tiles) {
     const int64_t heads = 8 * n_tiles;
@@ -155,8 +178,13 @@ size_t mmla_attend_mma_workspace_bytes_get(const mmla_attend_problem *p) {
     return (size_t)(mmla_min_i64(PART_BYTES_MAX, p->desc.max_tokens * a_token) + slack);
 }
 
-mmla_status mmla_attend_mma_load(const void *problem, mmla_error *err) {
-    const mmla_attend_problem *p = problem;
+/* Fills a plan's table of choices and loads the kernels. */
+static mmla_status prepare(mmla_attend_problem *p, int32_t splits_max, mmla_error *err) {
+    for (int32_t n = 1; n <= place_of(p->desc.max_tokens); n++) {
+        const bool is_last = n == MMLA_ATTEND_LAUNCHES - 1;
+        const struct choice c = best_choice(p, is_last ? 8 * n : n, splits_max);
+        p->launches[n] = pack(&c);
+    }
     for (int i = 0; i < N_KERNELS; i++) {
         struct choice c;
         if (choice_init(p, &kernels[i], 1, &c)) {
@@ -165,6 +193,15 @@ mmla_status mmla_attend_mma_load(const void *problem, mmla_error *err) {
         }
     }
     return MMLA_OK;
+}
+
+mmla_status mmla_attend_mma_load(void *problem, mmla_error *err) {
+    mmla_attend_problem *p = problem;
+    return prepare(p, has_clusters(p) ? CLUSTER_MAX : ATTEND_MMA_SPLITS_MAX, err);
+}
+
+mmla_status mmla_attend_mma_counter_load(void *problem, mmla_error *err) {
+    return prepare(problem, ATTEND_MMA_SPLITS_MAX, err);
 }
 
 static void
@@ -213,8 +250,7 @@ static mmla_status launch(const mmla_attend_problem *p,
                           attend_mma_params *params,
                           void *workspace,
                           void *stream) {
-    const struct choice c =
-        choose(p, args->n_tokens, params->in_cluster ? CLUSTER_MAX : ATTEND_MMA_SPLITS_MAX);
+    const struct choice c = choose(p, args->n_tokens);
     params->n_head_tiles = c.n_head_tiles;
     params->n_splits = c.n_splits;
     int64_t at_once = INT32_MAX / (c.n_head_tiles * c.n_splits);
@@ -274,7 +310,7 @@ mmla_status mmla_attend_mma_fused(const mmla_attend_problem *p,
                                   void *workspace,
                                   void *stream) {
     attend_mma_params params = params_of(p, args);
-    params.in_cluster = in_clusters && p->gpu.capability >= CLUSTER_CAPABILITY;
+    params.in_cluster = in_clusters && has_clusters(p);
     params.out = args->out;
     params.out_scale = args->out_scale;
     params.out_form = p->desc.out_form;
@@ -292,7 +328,7 @@ mmla_status mmla_attend_mma_step(const mmla_attend_problem *p,
                                  void *stream) {
     attend_mma_params params = params_of(p, args);
     params.rotate = 0;
-    params.in_cluster = p->gpu.capability >= CLUSTER_CAPABILITY;
+    params.in_cluster = has_clusters(p);
     params.q = q;
     params.q_token_stride = (int64_t)p->desc.n_heads * MMLA_LATENT_DIM;
     params.q_layout = MMLA_Q_STANDARD;

@@ -72,17 +72,19 @@ GPU_DEVICE attend_mma_block attend_mma_next(attend_mma_walk *w, const int32_t ke
     return b;
 }
 
-/* The slot of row `row` of a block, -1 when it is no key. */
-GPU_DEVICE int32_t attend_mma_slot(const attend_mma_params *p,
-                                   int64_t token,
-                                   attend_mma_block b,
-                                   int32_t row) {
-    if (row >= b.n) {
-        return -1;
-    }
+/* The list entry of row `row` of a block, not looked at yet: whether it is a key is asked one block
+ * later, when the load has long arrived. */
+GPU_DEVICE int32_t attend_mma_entry(const attend_mma_params *p,
+                                    int64_t token,
+                                    attend_mma_block b,
+                                    int32_t row) {
     const attend_mma_list *list = &p->lists[b.list];
-    const int32_t slot = list->entries[token * list->stride + b.place + row];
-    return mmla_kv_slot_is_legal(&list->view, slot) ? slot : -1;
+    return row < b.n ? list->entries[token * list->stride + b.place + row] : -1;
+}
+
+/* The slot an entry names, -1 when it is no key. */
+GPU_DEVICE int32_t attend_mma_slot(const attend_mma_params *p, attend_mma_block b, int32_t entry) {
+    return b.n > 0 && mmla_kv_slot_is_legal(&p->lists[b.list].view, entry) ? entry : -1;
 }
 
 /* One of `lanes` threads copies its share of n chunks of 16 bytes. */
@@ -155,7 +157,7 @@ GPU_DEVICE float attend_mma_tile_scale(mmla_kv_format format) {
     return format == MMLA_KV_V41_FP4 ? 128.0f : 1.0f;
 }
 
-/* Chunk c (8 dims) of a raw record as bf16. */
+/* Eight e4m3 codes times a scale. */
 GPU_DEVICE uint4 attend_mma_convert_fp8(uint2 codes, float scale) {
     return make_uint4(gpu_bf16x2_from_e4m3x2(codes.x & 0xFFFFu, scale),
                       gpu_bf16x2_from_e4m3x2(codes.x >> 16, scale),
@@ -163,10 +165,11 @@ GPU_DEVICE uint4 attend_mma_convert_fp8(uint2 codes, float scale) {
                       gpu_bf16x2_from_e4m3x2(codes.y >> 16, scale));
 }
 
+/* Chunk c (8 dims) of a raw record as bf16. */
 GPU_DEVICE uint4 attend_mma_convert(const mmla_kv_format format, const uint8_t *raw, int32_t c) {
+    const int32_t x = c * ATTEND_MMA_CHUNK_DIMS;
     switch (format) {
     case MMLA_KV_V4: {
-        const int32_t x = c * ATTEND_MMA_CHUNK_DIMS;
         if (x >= MMLA_KV_V4_FP8_DIMS) { /* bf16 already */
             return *(const uint4 *)(raw + MMLA_KV_V4_FP8_DIMS + 2 * (x - MMLA_KV_V4_FP8_DIMS));
         }
@@ -174,12 +177,10 @@ GPU_DEVICE uint4 attend_mma_convert(const mmla_kv_format format, const uint8_t *
         return attend_mma_convert_fp8(*(const uint2 *)(raw + x), gpu_f32_from_ue8m0(byte));
     }
     case MMLA_KV_V41_FP8: {
-        const int32_t x = c * ATTEND_MMA_CHUNK_DIMS;
         const uint32_t byte = raw[MMLA_KV_FP8_DATA_BYTES + x / MMLA_KV_FP8_GROUP];
         return attend_mma_convert_fp8(*(const uint2 *)(raw + x), gpu_f32_from_ue8m0(byte));
     }
     default: {
-        const int32_t x = c * ATTEND_MMA_CHUNK_DIMS;
         const uint32_t byte = raw[MMLA_KV_FP4_DATA_BYTES + x / MMLA_KV_FP4_GROUP];
         return gpu_bf16x8_from_e2m1x8_128th(*(const uint32_t *)(raw + x / 2),
                                             gpu_f32x2_from_e4m3x2(byte).x);
@@ -187,25 +188,33 @@ GPU_DEVICE uint4 attend_mma_convert(const mmla_kv_format format, const uint8_t *
     }
 }
 
-/* A block's stage to its tile: a warp takes a row, a lane the chunks lane and lane + 32. */
+/* A block's stage to its tile: a warp takes every eighth row, a lane the chunks lane and lane + 32. As
+ * there are eight warps, the swizzle of a warp's rows is the same, and only the row's base moves. What
+ * is not a key is converted too and then not used: a branch would keep the rows from overlapping. */
 GPU_DEVICE void attend_mma_convert_block(const mmla_kv_format format,
                                          const uint8_t *stage,
                                          uint8_t *tile,
                                          const int32_t *valid,
                                          const int32_t keys) {
-    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    static_assert(ATTEND_MMA_WARPS % 8 == 0 && ATTEND_MMA_ROW_CHUNKS == 64, "see above");
+    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32,
+                  pitch = attend_mma_pitch(format);
+    const uint8_t *raw = stage + warp * pitch;
+    uint8_t *to = tile + attend_mma_chunk_off(warp, lane);
 #pragma unroll 2
     for (int32_t row = warp; row < keys; row += ATTEND_MMA_WARPS) {
-        const uint8_t *raw = stage + row * attend_mma_pitch(format);
         const bool is_key = valid[row] != 0;
 #pragma unroll
-        for (int32_t c = lane; c < ATTEND_MMA_ROW_CHUNKS; c += 32) {
-            uint4 chunk = make_uint4(0, 0, 0, 0);
-            if (is_key) {
-                chunk = attend_mma_convert(format, raw, c);
-            }
-            *(uint4 *)(tile + attend_mma_chunk_off(row, c)) = chunk;
+        for (int32_t half = 0; half < 2; half++) {
+            uint4 chunk = attend_mma_convert(format, raw, lane + 32 * half);
+            chunk.x = is_key ? chunk.x : 0;
+            chunk.y = is_key ? chunk.y : 0;
+            chunk.z = is_key ? chunk.z : 0;
+            chunk.w = is_key ? chunk.w : 0;
+            *(uint4 *)(to + half * 32 * ATTEND_MMA_CHUNK_BYTES) = chunk;
         }
+        raw += ATTEND_MMA_WARPS * pitch;
+        to += ATTEND_MMA_WARPS * ATTEND_MMA_ROW_BYTES;
     }
 }
 

@@ -20,7 +20,7 @@
 
 #define GPU_DEVICE static __device__ __forceinline__
 
-enum { ATTEND_MMA_SOFTMAX_BARRIER = 1, ATTEND_MMA_WARP_BLOCKS = ATTEND_MMA_WARP_DIMS / 16 };
+enum { ATTEND_MMA_WARP_BLOCKS = ATTEND_MMA_WARP_DIMS / 16 };
 
 /* Sums of the two heads a thread of part 0 holds in every group of 8, over its rows. */
 typedef struct attend_mma_softmax {
@@ -76,6 +76,26 @@ GPU_DEVICE void attend_mma_logit_factors(const attend_mma_params *p,
     }
 }
 
+/* Four chunks (32 dims) of attend_mma_scores. */
+GPU_DEVICE void attend_mma_scores_step(float s[ATTEND_MMA_TILES_MAX][4],
+                                       uint32_t k_tile,
+                                       uint32_t q_tile,
+                                       int32_t key,
+                                       int32_t c,
+                                       const int32_t n_tiles) {
+    const int32_t lane = threadIdx.x % 32;
+    uint32_t a[2][4];
+    gpu_ldmatrix_x4(a[0], k_tile + attend_mma_chunk_off(key, c + attend_mma_a_chunk(lane)));
+    gpu_ldmatrix_x4(a[1], k_tile + attend_mma_chunk_off(key, c + 2 + attend_mma_a_chunk(lane)));
+#pragma unroll
+    for (int32_t t = 0; t < n_tiles; t++) {
+        uint32_t b[4]; /* 8 heads, 4 chunks */
+        gpu_ldmatrix_x4(b, q_tile + attend_mma_chunk_off(8 * t + lane % 8, c + lane / 8));
+        gpu_mma_bf16(s[t], a[0], b);
+        gpu_mma_bf16(s[t], a[1], b + 2);
+    }
+}
+
 /* Scores of 16 keys over one part of the dims: fragments of scores^T. */
 GPU_DEVICE void attend_mma_scores(float s[ATTEND_MMA_TILES_MAX][4],
                                   uint32_t k_tile,
@@ -83,8 +103,8 @@ GPU_DEVICE void attend_mma_scores(float s[ATTEND_MMA_TILES_MAX][4],
                                   const int32_t keys,
                                   const int32_t n_tiles) {
     const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t row_warps = keys / 16,
-                  part_chunks = ATTEND_MMA_ROW_CHUNKS / ATTEND_MMA_WARPS * row_warps;
+    const int32_t row_warps = keys / 16;
+    const int32_t part_chunks = ATTEND_MMA_ROW_CHUNKS / ATTEND_MMA_WARPS * row_warps;
     const int32_t key = warp % row_warps * 16 + attend_mma_a_row(lane);
     const int32_t first = warp / row_warps * part_chunks;
 #pragma unroll
@@ -94,17 +114,15 @@ GPU_DEVICE void attend_mma_scores(float s[ATTEND_MMA_TILES_MAX][4],
             s[t][i] = 0.0f;
         }
     }
+    if (n_tiles <= 4) { /* there are registers to have several steps under way */
+#pragma unroll 4
+        for (int32_t c = first; c < first + part_chunks; c += 4) {
+            attend_mma_scores_step(s, k_tile, q_tile, key, c, n_tiles);
+        }
+    } else {
 #pragma unroll 1
-    for (int32_t c = first; c < first + part_chunks; c += 4) {
-        uint32_t a[2][4];
-        gpu_ldmatrix_x4(a[0], k_tile + attend_mma_chunk_off(key, c + attend_mma_a_chunk(lane)));
-        gpu_ldmatrix_x4(a[1], k_tile + attend_mma_chunk_off(key, c + 2 + attend_mma_a_chunk(lane)));
-#pragma unroll
-        for (int32_t t = 0; t < n_tiles; t++) {
-            uint32_t b[4]; /* 8 heads, 4 chunks */
-            gpu_ldmatrix_x4(b, q_tile + attend_mma_chunk_off(8 * t + lane % 8, c + lane / 8));
-            gpu_mma_bf16(s[t], a[0], b);
-            gpu_mma_bf16(s[t], a[1], b + 2);
+        for (int32_t c = first; c < first + part_chunks; c += 4) {
+            attend_mma_scores_step(s, k_tile, q_tile, key, c, n_tiles);
         }
     }
 }
@@ -146,21 +164,18 @@ GPU_DEVICE float attend_mma_alpha(float before, float now, float logit) {
     return before == now ? 1.0f : gpu_exp2((before - now) * logit);
 }
 
-/* Scores to probabilities, by the warps of part 0: raises the maxima, writes prob and alpha. `valid`
- * says which rows are keys. tile_scale undoes the scale of the K tile's rows, in the scores and, for
- * O, in what is written to prob. A NaN score is no maximum but reaches the sum. */
-GPU_DEVICE void attend_mma_probabilities(float s[ATTEND_MMA_TILES_MAX][4],
-                                         attend_mma_softmax *sm,
-                                         const int32_t *valid,
-                                         int32_t turn,
-                                         float tile_scale,
-                                         float *state,
-                                         uint8_t *prob,
-                                         const int32_t keys,
-                                         const int32_t n_tiles) {
+/* Scores made ready, by the warps of part 0: what is no key becomes -inf, tile_scale undoes the scale of
+ * the K tile's rows; and the maximum of the warp's 16 keys for every head. `valid` says which rows are
+ * keys. A NaN score is no maximum. */
+GPU_DEVICE void attend_mma_maxima(float s[ATTEND_MMA_TILES_MAX][4],
+                                  const int32_t *valid,
+                                  float tile_scale,
+                                  float *state,
+                                  const int32_t keys,
+                                  const int32_t n_tiles) {
     const attend_mma_state at = attend_mma_state_get(keys, n_tiles);
     const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t row_warps = keys / 16, row = warp * 16 + lane / 4, heads = 8 * n_tiles;
+    const int32_t row = warp * 16 + lane / 4, heads = 8 * n_tiles;
     const bool is_key[2] = {valid[row] != 0, valid[row + 8] != 0};
 #pragma unroll
     for (int32_t t = 0; t < n_tiles; t++) {
@@ -177,7 +192,23 @@ GPU_DEVICE void attend_mma_probabilities(float s[ATTEND_MMA_TILES_MAX][4],
             }
         }
     }
-    gpu_barrier(ATTEND_MMA_SOFTMAX_BARRIER, 32 * row_warps);
+}
+
+/* Scores to probabilities, by the same warps: raises the maxima, writes prob and alpha. What goes to
+ * prob has the K tile's scale undone as well. A NaN score reaches the sum. */
+GPU_DEVICE void attend_mma_probabilities(float s[ATTEND_MMA_TILES_MAX][4],
+                                         attend_mma_softmax *sm,
+                                         const int32_t *valid,
+                                         int32_t turn,
+                                         float tile_scale,
+                                         float *state,
+                                         uint8_t *prob,
+                                         const int32_t keys,
+                                         const int32_t n_tiles) {
+    const attend_mma_state at = attend_mma_state_get(keys, n_tiles);
+    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int32_t row_warps = keys / 16, row = warp * 16 + lane / 4, heads = 8 * n_tiles;
+    const bool is_key[2] = {valid[row] != 0, valid[row + 8] != 0};
     const int32_t pitch = attend_mma_prob_pitch(n_tiles);
 #pragma unroll
     for (int32_t t = 0; t < n_tiles; t++) {

@@ -1,6 +1,10 @@
 /* attend_mma_out.cuh - the end of attend_mma_kernel.cu: from sums in registers to codes and scales.
  *
- *     O^T fragments --rotate back, scale, cast--> codes --movmatrix--> smem [head][64 dims] --16 B--> out
+ *     O^T (registers) --> slots (smem, each thread its own) --rotate back, scale, cast, movmatrix-->
+ *     codes [head][64 dims] in the slots' place --16 B--> out
+ *
+ * The detour through shared memory lets one short loop serve all groups of heads. Unrolled over the
+ * registers it was 45 KB of code that every CTA runs once, and waiting for instructions took 10 us.
  */
 #ifndef MMLA_GPU_ATTEND_MMA_OUT_CUH
 #define MMLA_GPU_ATTEND_MMA_OUT_CUH
@@ -53,42 +57,91 @@ GPU_DEVICE void attend_mma_finish_heads(const attend_mma_params *p,
     __syncthreads();
 }
 
-/* The inverse rotation of the warp that holds the last 64 dims: a pair's two dims are in neighbouring
- * rows of a fragment, four lanes apart. */
+/* A warp's share of O^T in shared memory: for every group of 8 heads the fragments of its 64 dims, a
+ * float4 a thread and block of 16 dims; later, in the same place, the 8 heads' rows of results. */
+enum { ATTEND_MMA_SLOT_BYTES = ATTEND_MMA_WARP_BLOCKS * 32 * 16 };
+
+static_assert(8 * (ATTEND_MMA_WARP_DIMS * 2 + ATTEND_MMA_CHUNK_BYTES) <= ATTEND_MMA_SLOT_BYTES,
+              "the rows of a group fit where its fragments were");
+
+/* Half of the warps have their slots where q was, the others where the keys were. */
+GPU_DEVICE uint8_t *attend_mma_slots(uint8_t *smem, const int32_t keys, const int32_t n_tiles) {
+    const attend_mma_smem at = attend_mma_smem_get(keys, n_tiles);
+    const int32_t warp = threadIdx.x / 32, half = ATTEND_MMA_WARPS / 2;
+    return smem + (warp < half ? at.q : at.k) + warp % half * n_tiles * ATTEND_MMA_SLOT_BYTES;
+}
+
 GPU_DEVICE void
-attend_mma_rotate_back(attend_mma_output *out, const float *cos_sin, const int32_t n_tiles) {
+attend_mma_park(const attend_mma_output *out, uint8_t *slots, const int32_t n_tiles) {
+    float4 *to = (float4 *)slots + threadIdx.x % 32;
+#pragma unroll
+    for (int32_t t = 0; t < n_tiles; t++) {
+#pragma unroll
+        for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
+            const float *o = out->o[b][t];
+            to[(t * ATTEND_MMA_WARP_BLOCKS + b) * 32] = make_float4(o[0], o[1], o[2], o[3]);
+        }
+    }
+}
+
+/* This thread's fragments of group t: block b, its element i. */
+GPU_DEVICE void
+attend_mma_unpark(float o[ATTEND_MMA_WARP_BLOCKS][4], const uint8_t *slots, int32_t t) {
+    const float4 *from = (const float4 *)(slots + t * ATTEND_MMA_SLOT_BYTES) + threadIdx.x % 32;
+#pragma unroll
+    for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
+        const float4 x = from[b * 32];
+        o[b][0] = x.x;
+        o[b][1] = x.y;
+        o[b][2] = x.z;
+        o[b][3] = x.w;
+    }
+}
+
+/* The inverse rotation, in the slots, by the warp that holds the last 64 dims: a pair's two dims are in
+ * neighbouring rows of a fragment, four lanes apart. */
+GPU_DEVICE void
+attend_mma_rotate_back(uint8_t *slots, const float *cos_sin, const int32_t n_tiles) {
     enum { PAIRS = MMLA_ROPE_DIM / 2 };
     static_assert(MMLA_ROPE_DIM == ATTEND_MMA_WARP_DIMS, "the last warp holds what is rotated");
     const int32_t lane = threadIdx.x % 32;
     const bool is_odd = (lane / 4) % 2 != 0;
+    float c[ATTEND_MMA_WARP_BLOCKS][2], s[ATTEND_MMA_WARP_BLOCKS][2];
 #pragma unroll
     for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
 #pragma unroll
         for (int32_t half = 0; half < 2; half++) {
             const int32_t pair = (16 * b + 8 * half + lane / 4) / 2;
-            const float c = cos_sin[pair], s = cos_sin[PAIRS + pair];
+            c[b][half] = cos_sin[pair];
+            s[b][half] = cos_sin[PAIRS + pair];
+        }
+    }
+#pragma unroll 1
+    for (int32_t t = 0; t < n_tiles; t++) {
+        float o[ATTEND_MMA_WARP_BLOCKS][4];
+        attend_mma_unpark(o, slots, t);
+        float4 *to = (float4 *)(slots + t * ATTEND_MMA_SLOT_BYTES) + lane;
 #pragma unroll
-            for (int32_t t = 0; t < n_tiles; t++) {
+        for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
 #pragma unroll
-                for (int32_t j = 0; j < 2; j++) {
-                    float *x = &out->o[b][t][2 * half + j];
-                    const float other = __shfl_xor_sync(~0u, *x, 4);
-                    float even = is_odd ? other : *x, odd = is_odd ? *x : other;
-                    mmla_rope_rotate_back(c, s, &even, &odd);
-                    *x = is_odd ? odd : even;
-                }
+            for (int32_t i = 0; i < 4; i++) {
+                const float other = __shfl_xor_sync(~0u, o[b][i], 4);
+                float even = is_odd ? other : o[b][i], odd = is_odd ? o[b][i] : other;
+                mmla_rope_rotate_back(c[b][i / 2], s[b][i / 2], &even, &odd);
+                o[b][i] = is_odd ? odd : even;
             }
+            to[b * 32] = make_float4(o[b][0], o[b][1], o[b][2], o[b][3]);
         }
     }
 }
 
-/* Largest magnitudes of 32 dims (blocks b and b + 1) of the two heads of group t. */
-GPU_DEVICE float2 attend_mma_amax(const attend_mma_output *out, const int32_t b, const int32_t t) {
+/* Largest magnitudes of 32 dims (blocks b and b + 1) of a thread's two heads. */
+GPU_DEVICE float2 attend_mma_amax(float o[ATTEND_MMA_WARP_BLOCKS][4], const int32_t b) {
     float m[2];
 #pragma unroll
     for (int32_t j = 0; j < 2; j++) {
-        m[j] = fmaxf(fmaxf(fabsf(out->o[b][t][j]), fabsf(out->o[b][t][j + 2])),
-                     fmaxf(fabsf(out->o[b + 1][t][j]), fabsf(out->o[b + 1][t][j + 2])));
+        m[j] = fmaxf(fmaxf(fabsf(o[b][j]), fabsf(o[b][j + 2])),
+                     fmaxf(fabsf(o[b + 1][j]), fabsf(o[b + 1][j + 2])));
         m[j] = fmaxf(m[j], __shfl_xor_sync(~0u, m[j], 4));
         m[j] = fmaxf(m[j], __shfl_xor_sync(~0u, m[j], 8));
         m[j] = fmaxf(m[j], __shfl_xor_sync(~0u, m[j], 16));
@@ -97,8 +150,8 @@ GPU_DEVICE float2 attend_mma_amax(const attend_mma_output *out, const int32_t b,
     return make_float2(m[0], m[1]);
 }
 
-/* Codes of one 16-dim block of group t, into the warp's rows of shared memory [head][64 dims]. The
- * fragment has heads side by side; movmatrix turns it, two codes (dims x and x + 8) an element. */
+/* Codes of one 16-dim block into a head's row. The fragment has heads side by side; movmatrix turns it,
+ * two codes (dims x and x + 8) an element. */
 GPU_DEVICE void
 attend_mma_put_codes(const float o[4], float mul0, float mul1, uint8_t *row, int b) {
     const int32_t lane = threadIdx.x % 32;
@@ -139,163 +192,152 @@ GPU_DEVICE void attend_mma_store_ue8m0(
     to[CHUNKS] = (uint8_t)b1;
 }
 
-/* One chunk pair's two heads under ue8m0 scales: the bytes, and what o is multiplied with. */
+/* What a chunk's o is multiplied with under a ue8m0 scale, and the scale's byte. */
 GPU_DEVICE float attend_mma_out_mul(float amax, float factor, uint32_t *byte) {
     const float a = fmaxf(MMLA_AMAX_FLOOR, amax * factor);
     *byte = mmla_ue8m0_ceil(a / MMLA_E4M3_MAX);
     return factor * mmla_ue8m0_inverse((uint8_t)*byte);
 }
 
-/* Rows of shared memory [heads][64 dims] of this warp to out. */
+/* FP8_128: a scale spans the dims of two warps. Leaves the magnitudes of a warp's 64 dims in amax. */
+GPU_DEVICE void attend_mma_wide_amax(const uint8_t *slots, float *amax, const int32_t n_tiles) {
+    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int32_t t = 0; t < n_tiles; t++) {
+        float o[ATTEND_MMA_WARP_BLOCKS][4];
+        attend_mma_unpark(o, slots, t);
+        const float2 a = attend_mma_amax(o, 0), b = attend_mma_amax(o, 2);
+        if (lane < 4) {
+            amax[warp * 8 * n_tiles + 8 * t + 2 * lane] = fmaxf(a.x, b.x);
+            amax[warp * 8 * n_tiles + 8 * t + 2 * lane + 1] = fmaxf(a.y, b.y);
+        }
+    }
+}
+
+/* The same form's scale of a head, which the first of the two warps stores; and what o is multiplied
+ * with. */
+GPU_DEVICE float attend_mma_wide_mul(const attend_mma_params *p,
+                                     const attend_mma_task *task,
+                                     const float *amax,
+                                     float factor,
+                                     int32_t h,
+                                     const int32_t n_tiles) {
+    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, wide = warp / 2;
+    const int32_t heads = 8 * n_tiles, head = task->first_head + h;
+    const float *a = amax + 2 * wide * heads + h;
+    const float s = fmaxf(MMLA_AMAX_FLOOR, fmaxf(a[0], a[heads]) * factor) / MMLA_E4M3_MAX;
+    if (warp % 2 == 0 && lane < 4 && head < p->n_heads) {
+        const int64_t row = task->token * p->n_heads + head;
+        ((float *)p->out_scale)[row * (MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM) + wide] = s;
+    }
+    return factor / s;
+}
+
+static_assert(MMLA_OUT_WIDE_DIM == 2 * ATTEND_MMA_WARP_DIMS,
+              "the warps of a wide scale are a pair");
+
+/* A warp's slots to rows of results, in the same place, and its scales to out_scale. */
+GPU_DEVICE void attend_mma_cast(const attend_mma_params *p,
+                                const attend_mma_task *task,
+                                uint8_t *slots,
+                                const float *factors,
+                                const float *amax,
+                                const int32_t n_tiles) {
+    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int32_t t = 0; t < n_tiles; t++) {
+        float o[ATTEND_MMA_WARP_BLOCKS][4];
+        attend_mma_unpark(o, slots, t);
+        __syncwarp(); /* the rows go where the fragments were */
+        const int32_t h = 8 * t + 2 * (lane % 4), head = task->first_head + 8 * t;
+        const float2 f = *(const float2 *)(factors + h);
+        uint8_t *rows = slots + t * ATTEND_MMA_SLOT_BYTES;
+        if (p->out_form == MMLA_OUT_BF16) {
+#pragma unroll
+            for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
+                attend_mma_put_bf16(o[b], f.x, f.y, rows + lane / 4 * attend_mma_out_pitch(2), b);
+            }
+            continue;
+        }
+        float2 mul = f;
+        if (p->out_form == MMLA_OUT_FP8_128) {
+            mul.x = attend_mma_wide_mul(p, task, amax, f.x, h, n_tiles);
+            mul.y = attend_mma_wide_mul(p, task, amax, f.y, h + 1, n_tiles);
+        }
+#pragma unroll
+        for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
+            if (b % 2 == 0 && p->out_form != MMLA_OUT_FP8_128) {
+                const float2 most = attend_mma_amax(o, b);
+                uint32_t byte[2];
+                mul.x = attend_mma_out_mul(most.x, f.x, &byte[0]);
+                mul.y = attend_mma_out_mul(most.y, f.y, &byte[1]);
+                if (head < p->n_heads) { /* the same for all lanes */
+                    attend_mma_store_ue8m0(p, task->token, head, 2 * warp + b / 2, byte[0],
+                                           byte[1]);
+                }
+            }
+            attend_mma_put_codes(o[b], mul.x, mul.y, rows + lane / 4 * attend_mma_out_pitch(1), b);
+        }
+    }
+}
+
+/* A warp's rows of results to out. */
 GPU_DEVICE void attend_mma_copy_out(const attend_mma_params *p,
-                                    int64_t token,
-                                    int32_t first_head,
-                                    const uint8_t *rows,
+                                    const attend_mma_task *task,
+                                    const uint8_t *slots,
                                     const int32_t element_bytes,
                                     const int32_t n_tiles) {
     const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int32_t row_chunks = ATTEND_MMA_WARP_DIMS * element_bytes / ATTEND_MMA_CHUNK_BYTES;
-    uint8_t *out = p->out + token * p->n_heads * MMLA_LATENT_DIM * element_bytes;
+    uint8_t *out = p->out + task->token * p->n_heads * MMLA_LATENT_DIM * element_bytes;
 #pragma unroll 2
     for (int32_t i = lane; i < 8 * n_tiles * row_chunks; i += 32) {
-        const int32_t h = i / row_chunks, c = i % row_chunks, head = first_head + h;
+        const int32_t h = i / row_chunks, c = i % row_chunks, head = task->first_head + h;
         if (head < p->n_heads) {
             const int32_t x =
                 ATTEND_MMA_WARP_DIMS * warp + c * ATTEND_MMA_CHUNK_BYTES / element_bytes;
             const int64_t at = p->out_form == MMLA_OUT_FP8_PERMUTED
                                    ? mmla_out_permuted_index(head, x)
                                    : (int64_t)head * MMLA_LATENT_DIM + x;
+            const uint8_t *row =
+                slots + h / 8 * ATTEND_MMA_SLOT_BYTES + h % 8 * attend_mma_out_pitch(element_bytes);
             *(uint4 *)(out + at * element_bytes) =
-                *(const uint4 *)(rows + h * attend_mma_out_pitch(element_bytes) +
-                                 c * ATTEND_MMA_CHUNK_BYTES);
+                *(const uint4 *)(row + c * ATTEND_MMA_CHUNK_BYTES);
         }
     }
 }
 
-/* FP8_128: a scale spans the dims of two warps, which meet in shared memory. All threads come here. */
-GPU_DEVICE void attend_mma_put_wide(const attend_mma_params *p,
-                                    const attend_mma_task *task,
-                                    const attend_mma_output *out,
-                                    float *state,
-                                    uint8_t *rows,
-                                    const int32_t keys,
-                                    const int32_t n_tiles) {
-    enum { WARPS = MMLA_OUT_WIDE_DIM / ATTEND_MMA_WARP_DIMS };
-    static_assert(WARPS == ATTEND_MMA_WARPS / ATTEND_MMA_PAIRS, "the warps of a scale are a pair");
-    const attend_mma_state at = attend_mma_state_get(keys, n_tiles);
-    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, heads = 8 * n_tiles;
-    const int32_t wide = warp / WARPS;
-    const float *factors = state + at.factor;
-    float *amax = state + at.sum; /* [warps][heads] */
-#pragma unroll
-    for (int32_t t = 0; t < n_tiles; t++) {
-        const float2 a = attend_mma_amax(out, 0, t), b = attend_mma_amax(out, 2, t);
-        if (lane < 4) {
-            amax[warp * heads + 8 * t + 2 * lane] = fmaxf(a.x, b.x);
-            amax[warp * heads + 8 * t + 2 * lane + 1] = fmaxf(a.y, b.y);
-        }
-    }
-    __syncthreads();
-    if ((task->pairs >> wide & 1) == 0) {
-        return;
-    }
-#pragma unroll
-    for (int32_t t = 0; t < n_tiles; t++) {
-        float mul[2];
-#pragma unroll
-        for (int32_t j = 0; j < 2; j++) {
-            const int32_t h = 8 * t + 2 * (lane % 4) + j, head = task->first_head + h;
-            const float *a = amax + WARPS * wide * heads + h;
-            const float s =
-                fmaxf(MMLA_AMAX_FLOOR, fmaxf(a[0], a[heads]) * factors[h]) / MMLA_E4M3_MAX;
-            mul[j] = factors[h] / s;
-            if (warp % WARPS == 0 && lane < 4 && head < p->n_heads) {
-                const int64_t row = task->token * p->n_heads + head;
-                ((float *)p->out_scale)[row * (MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM) + wide] = s;
-            }
-        }
-        uint8_t *row = rows + (8 * t + lane / 4) * attend_mma_out_pitch(1);
-#pragma unroll
-        for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
-            attend_mma_put_codes(out->o[b][t], mul[0], mul[1], row, b);
-        }
-    }
-}
-
-/* FP8 and FP8_PERMUTED: a scale spans half of a warp's dims. */
-GPU_DEVICE void attend_mma_put_fp8(const attend_mma_params *p,
-                                   const attend_mma_task *task,
-                                   const attend_mma_output *out,
-                                   const float *factors,
-                                   uint8_t *rows,
-                                   const int32_t n_tiles) {
-    const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-    for (int32_t t = 0; t < n_tiles; t++) {
-        const float2 f = *(const float2 *)(factors + 8 * t + 2 * (lane % 4));
-        uint8_t *row = rows + (8 * t + lane / 4) * attend_mma_out_pitch(1);
-        const int32_t head = task->first_head + 8 * t;
-#pragma unroll
-        for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b += 2) {
-            const float2 amax = attend_mma_amax(out, b, t);
-            uint32_t byte[2];
-            const float mul0 = attend_mma_out_mul(amax.x, f.x, &byte[0]);
-            const float mul1 = attend_mma_out_mul(amax.y, f.y, &byte[1]);
-            if (head < p->n_heads) { /* the same for all lanes */
-                attend_mma_store_ue8m0(p, task->token, head, 2 * warp + b / 2, byte[0], byte[1]);
-            }
-            attend_mma_put_codes(out->o[b][t], mul0, mul1, row, b);
-            attend_mma_put_codes(out->o[b + 1][t], mul0, mul1, row, b + 1);
-        }
-    }
-}
-
-GPU_DEVICE void attend_mma_put_bf16_rows(const attend_mma_output *out,
-                                         const float *factors,
-                                         uint8_t *rows,
-                                         const int32_t n_tiles) {
-    const int32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int32_t t = 0; t < n_tiles; t++) {
-        const float2 f = *(const float2 *)(factors + 8 * t + 2 * (lane % 4));
-        uint8_t *row = rows + (8 * t + lane / 4) * attend_mma_out_pitch(2);
-#pragma unroll
-        for (int32_t b = 0; b < ATTEND_MMA_WARP_BLOCKS; b++) {
-            attend_mma_put_bf16(out->o[b][t], f.x, f.y, row, b);
-        }
-    }
-}
-
-/* O of the warps of task->pairs to out and out_scale. `smem` is free from the K tile on. All threads
- * come here. */
+/* O of the warps of task->pairs to out and out_scale. All of shared memory but the state is free. All
+ * threads come here. */
 GPU_DEVICE void attend_mma_store(const attend_mma_params *p,
                                  const attend_mma_task *task,
                                  const attend_mma_output *out,
-                                 float *state,
                                  uint8_t *smem,
                                  const int32_t keys,
                                  const int32_t n_tiles) {
-    const int32_t warp = threadIdx.x / 32, heads = 8 * n_tiles;
-    const float *factors = state + attend_mma_state_get(keys, n_tiles).factor;
-    const bool is_bf16 = p->out_form == MMLA_OUT_BF16;
-    uint8_t *rows = smem + warp * heads * attend_mma_out_pitch(is_bf16 ? 2 : 1);
+    const attend_mma_state at = attend_mma_state_get(keys, n_tiles);
+    const int32_t warp = threadIdx.x / 32;
+    float *state = (float *)(smem + attend_mma_smem_get(keys, n_tiles).state);
+    float *amax = state + at.sum; /* [warps][heads] */
+    uint8_t *slots = attend_mma_slots(smem, keys, n_tiles);
+    attend_mma_park(out, slots, n_tiles);
+    if (p->rotate && task->position >= 0 && warp == ATTEND_MMA_WARPS - 1) {
+        attend_mma_rotate_back(slots, p->cos_sin + task->position * MMLA_ROPE_DIM, n_tiles);
+    }
     if (p->out_form == MMLA_OUT_FP8_128) {
-        attend_mma_put_wide(p, task, out, state, rows, keys, n_tiles);
+        attend_mma_wide_amax(slots, amax, n_tiles);
+        __syncthreads();
     }
     if ((task->pairs >> (warp / 2) & 1) == 0) {
         return;
     }
-    if (is_bf16) {
-        attend_mma_put_bf16_rows(out, factors, rows, n_tiles);
-        __syncwarp();
-        attend_mma_copy_out(p, task->token, task->first_head, rows, 2, n_tiles);
-        return;
-    }
-    if (p->out_form != MMLA_OUT_FP8_128) {
-        attend_mma_put_fp8(p, task, out, factors, rows, n_tiles);
-    }
+    attend_mma_cast(p, task, slots, state + at.factor, amax, n_tiles);
     __syncwarp();
-    attend_mma_copy_out(p, task->token, task->first_head, rows, 1, n_tiles);
+    if (p->out_form == MMLA_OUT_BF16) {
+        attend_mma_copy_out(p, task, slots, 2, n_tiles);
+    } else {
+        attend_mma_copy_out(p, task, slots, 1, n_tiles);
+    }
 }
 
 #undef GPU_DEVICE

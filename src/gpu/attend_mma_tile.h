@@ -24,7 +24,7 @@ enum {
     ATTEND_MMA_TILES_MAX = 8,                                 /* groups of 8 heads of one CTA */
     /* Raw records lie an odd number of chunks apart, so that neighbours start in other banks. */
     ATTEND_MMA_V4_PITCH = 592,
-    ATTEND_MMA_FP8_PITCH = 528,
+    ATTEND_MMA_FP8_PITCH = MMLA_KV_FP8_DATA_BYTES + MMLA_KV_FP8_SCALE_BYTES,
     ATTEND_MMA_FP4_PITCH = 304
 };
 
@@ -156,11 +156,7 @@ MMLA_INLINE int32_t attend_mma_pitch(mmla_kv_format format) {
 
 /* All of it, for the format with the widest records among those of a call. */
 MMLA_INLINE int32_t attend_mma_smem_bytes(int32_t keys, int32_t n_tiles, int32_t pitch) {
-    const attend_mma_smem s = attend_mma_smem_get(keys, n_tiles);
-    const int32_t loop = s.stage + keys * pitch;
-    const int32_t out =
-        s.k + ATTEND_MMA_WARPS * 8 * n_tiles * attend_mma_out_pitch(2); /* after the loop */
-    return loop > out ? loop : out;
+    return attend_mma_smem_get(keys, n_tiles).stage + keys * pitch;
 }
 
 #endif

@@ -13,14 +13,17 @@
 #include "base/gpu.h"
 #include "kv/layout.h"
 
+enum { MMLA_ATTEND_LAUNCHES = 257 };
+
 /* The description with every default filled in and every field checked; the one exception is
  * out_scale_word_stride 0, which follows the call's n_tokens (kv/attend_output.h). */
 typedef struct mmla_attend_problem {
     mmla_attend_desc desc;
-    mmla_kv_view window;     /* PAGED */
-    mmla_kv_view compressed; /* PAGED; n_slots 0 when there is none */
-    int32_t n_threads;       /* of the CPU */
-    mmla_gpu gpu;            /* of a context on a CUDA device */
+    mmla_kv_view window;                     /* PAGED */
+    mmla_kv_view compressed;                 /* PAGED; n_slots 0 when there is none */
+    int32_t n_threads;                       /* of the CPU */
+    mmla_gpu gpu;                            /* of a context on a CUDA device */
+    uint16_t launches[MMLA_ATTEND_LAUNCHES]; /* the implementation's, by number of tokens */
 } mmla_attend_problem;
 
 /* One key. format MMLA_KV_NONE means a bf16 row of 512 at data, and no scales. */

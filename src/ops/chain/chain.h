@@ -29,7 +29,7 @@ typedef struct mmla_chain_impl {
 #undef VARIANT
 #if defined(MMLA_HAVE_CUDA)
 bool mmla_chain_mma_layout(const mmla_attend_problem *p, mmla_chain_layout *layout);
-mmla_status mmla_chain_mma_prepare(const void *problem, mmla_error *err);
+mmla_status mmla_chain_mma_prepare(void *problem, mmla_error *err);
 #endif
 
 /* The list, in order of preference. */

@@ -10,7 +10,7 @@ bool mmla_chain_mma_layout(const mmla_attend_problem *p, mmla_chain_layout *layo
     return mmla_chain_layout_init(p, (int64_t)mmla_attend_mma_workspace_bytes_get(p), 1, layout);
 }
 
-mmla_status mmla_chain_mma_prepare(const void *problem, mmla_error *err) {
+mmla_status mmla_chain_mma_prepare(void *problem, mmla_error *err) {
     const mmla_gpu *gpu = &((const mmla_attend_problem *)problem)->gpu;
     static const void *const kernels[] = {(const void *)mmla_chain_rope_q_kernel,
                                           (const void *)mmla_chain_unrope_kernel,

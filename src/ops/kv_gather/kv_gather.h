@@ -32,7 +32,7 @@ typedef struct mmla_kv_gather_impl {
     mmla_status run(const mmla_kv_gather_problem *, const mmla_kv_gather_args *, void *);
 #include "ops/kv_gather/kv_gather_variants.inc"
 #undef VARIANT
-mmla_status mmla_kv_gather_cuda_prepare(const void *problem, mmla_error *err);
+mmla_status mmla_kv_gather_cuda_prepare(void *problem, mmla_error *err);
 
 /* The list, in order of preference. */
 const mmla_impl *const *mmla_kv_gather_list(size_t *n);

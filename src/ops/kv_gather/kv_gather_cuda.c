@@ -12,7 +12,7 @@ static const void *kernel_of(const mmla_kv_gather_problem *p) {
     }
 }
 
-mmla_status mmla_kv_gather_cuda_prepare(const void *problem, mmla_error *err) {
+mmla_status mmla_kv_gather_cuda_prepare(void *problem, mmla_error *err) {
     const mmla_kv_gather_problem *p = problem;
     return mmla_gpu_kernel_load(&p->gpu, kernel_of(p), 0, err);
 }

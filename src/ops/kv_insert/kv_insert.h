@@ -35,7 +35,7 @@ typedef struct mmla_kv_insert_impl {
 #include "ops/kv_insert/kv_insert_variants.inc"
 #undef VARIANT
 size_t mmla_kv_insert_cuda_workspace_bytes(const mmla_kv_insert_problem *p);
-mmla_status mmla_kv_insert_cuda_prepare(const void *problem, mmla_error *err);
+mmla_status mmla_kv_insert_cuda_prepare(void *problem, mmla_error *err);
 
 /* The list, in order of preference. */
 const mmla_impl *const *mmla_kv_insert_list(size_t *n);

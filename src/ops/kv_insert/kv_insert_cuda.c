@@ -24,7 +24,7 @@ static const void *kernel_of(const mmla_kv_insert_problem *p) {
     return NULL; /* a plan has checked the format */
 }
 
-mmla_status mmla_kv_insert_cuda_prepare(const void *problem, mmla_error *err) {
+mmla_status mmla_kv_insert_cuda_prepare(void *problem, mmla_error *err) {
     const mmla_kv_insert_problem *p = problem;
     MMLA_RETURN_IF_FAILED(mmla_gpu_kernel_load(&p->gpu, kernel_of(p), 0, err));
     return p->desc.max_tokens > KV_INSERT_SCAN_ROWS

@@ -34,7 +34,7 @@ typedef struct mmla_lists_impl {
 #undef VARIANT
 
 /* Loads the kernel of a problem's kind; with CUDA only. */
-mmla_status mmla_lists_cuda_prepare(const void *problem, mmla_error *err);
+mmla_status mmla_lists_cuda_prepare(void *problem, mmla_error *err);
 
 /* The list of implementations, in order of preference. */
 const mmla_impl *const *mmla_lists_list(size_t *n);

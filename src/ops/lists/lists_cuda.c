@@ -42,7 +42,7 @@ static struct choice choice_of(const mmla_lists_problem *p) {
 #undef KERNEL
 }
 
-mmla_status mmla_lists_cuda_prepare(const void *problem, mmla_error *err) {
+mmla_status mmla_lists_cuda_prepare(void *problem, mmla_error *err) {
     const mmla_lists_problem *p = problem;
     return mmla_gpu_kernel_load(&p->gpu, choice_of(p).kernel, 0, err);
 }

@@ -40,7 +40,7 @@ typedef struct mmla_project_impl {
 #include "ops/project/project_variants.inc"
 #undef VARIANT
 #if defined(MMLA_HAVE_CUDA)
-mmla_status mmla_project_mma_prepare(const void *problem, mmla_error *err);
+mmla_status mmla_project_mma_prepare(void *problem, mmla_error *err);
 #endif
 
 /* The list, in order of preference. */

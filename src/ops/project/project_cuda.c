@@ -48,7 +48,7 @@ static const struct kernel *kernel_pick(const mmla_project_problem *p, int64_t n
     return best;
 }
 
-mmla_status mmla_project_mma_prepare(const void *problem, mmla_error *err) {
+mmla_status mmla_project_mma_prepare(void *problem, mmla_error *err) {
     const mmla_project_problem *p = problem;
     for (int i = 0; i < N_KERNELS; i++) {
         if (fits(p, &kernels[i])) {

@@ -35,7 +35,7 @@ typedef struct mmla_weights_impl {
 #undef VARIANT
 
 /* Loads the kernels of a problem's kind; with CUDA only. */
-mmla_status mmla_weights_cuda_prepare(const void *problem, mmla_error *err);
+mmla_status mmla_weights_cuda_prepare(void *problem, mmla_error *err);
 
 /* The list, in order of preference. */
 const mmla_impl *const *mmla_weights_list(size_t *n);

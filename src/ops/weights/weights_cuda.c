@@ -28,7 +28,7 @@ static struct pair kernels_of(mmla_weights_kind kind) {
 #undef KERNEL
 }
 
-mmla_status mmla_weights_cuda_prepare(const void *problem, mmla_error *err) {
+mmla_status mmla_weights_cuda_prepare(void *problem, mmla_error *err) {
     const mmla_weights_problem *p = problem;
     const struct pair kernels = kernels_of(p->desc.kind);
     const mmla_status status = mmla_gpu_kernel_load(&p->gpu, kernels.wide, 0, err);
