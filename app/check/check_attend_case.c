@@ -43,7 +43,8 @@ static check_attend_wish draw_wish(const check_session *s, int64_t idx) {
                            .q_layout = (mmla_q_layout)check_draw(seed, 7, idx, 2),
                            .q_norm = check_draw(seed, 8, idx, 3) == 0,
                            .sink = check_draw(seed, 9, idx, 3) != 0,
-                           .amplified = check_draw(seed, 10, idx, 4) == 0};
+                           .amplified = check_draw(seed, 10, idx, 4) == 0,
+                           .batch_invariant = check_draw(seed, 14, idx, 2) == 0};
     if (w.stride == CHECK_STRIDE_MILLION && s->options.copies) {
         w.stride = CHECK_STRIDE_ODD; /* copies in host memory would take gigabytes of it */
     }
@@ -85,10 +86,11 @@ static void describe(check_attend_case *c, const check_attend_wish *w) {
                  (long long)c->desc.compressed.page_stride_bytes);
     }
     snprintf(c->shape, sizeof c->shape,
-             "%s heads=%d tokens=%lld widths=%d+%d q=%s%s out=%s%s%s%s%s", caches, w->n_heads,
+             "%s heads=%d tokens=%lld widths=%d+%d q=%s%s out=%s%s%s%s%s%s", caches, w->n_heads,
              (long long)w->n_tokens, w->width, w->compressed_width,
              w->q_layout == MMLA_Q_FUSED ? "fused" : "standard", w->q_norm ? " q_norm" : "",
              forms[w->out_form], w->sink ? " sink" : "", w->amplified ? " amplified" : "",
+             w->batch_invariant ? " invariant" : "",
              c->args.lens != NULL || c->args.compressed_lens != NULL ? " lens" : "",
              c->n_faults > 0 ? " faults" : "");
 }
@@ -211,6 +213,7 @@ static void fill_desc(check_attend_case *c, const check_attend_wish *w, check_rn
                                  .scale = 0.0323f, /* 512^-0.55 */
                                  .q_layout = w->q_layout,
                                  .q_norm = w->q_norm,
+                                 .batch_invariant = w->batch_invariant,
                                  .q_norm_eps = w->q_norm ? 1e-4f : 0.0f,
                                  .out_form = w->out_form,
                                  .list_width = w->width,

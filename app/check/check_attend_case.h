@@ -48,7 +48,7 @@ typedef struct check_attend_wish {
     int64_t n_pages; /* 0: as many as the records need */
     mmla_q_layout q_layout;
     mmla_out_form out_form;
-    bool q_norm, sink, amplified;
+    bool q_norm, sink, amplified, batch_invariant;
     bool sharp; /* a large scale; full lists, for a reason given where it is used */
     bool plain; /* no holes, no lengths, no NaN, no faults */
 } check_attend_wish;
