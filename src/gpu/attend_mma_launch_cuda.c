@@ -63,24 +63,28 @@ static int32_t residents(const mmla_gpu *gpu, const struct kernel *k, int32_t sm
     return by_smem < by_registers ? by_smem : by_registers;
 }
 
-/* Estimated cycles of a call of n tokens. The constants are fitted to times on an H200; only their
- * order decides anything. */
+/* Estimated cycles of a call of n tokens. The constants are fitted to the times of all kernels and
+ * splits on an H200, at 8 .. 128 heads and 1 .. 1024 tokens; only their order decides anything, and
+ * what it takes is within a tenth of the best of every case but two. */
 static double cycles(const mmla_attend_problem *p, const struct choice *c, int64_t n_tokens) {
-    const double begin_and_end = 5000.0 + 600.0 * c->kernel->n_tiles;
-    const double a_key = 45.0 + 8.0 * c->kernel->n_tiles + (c->kernel->keys == 32 ? 10.0 : 0.0);
-    const double a_part = 300.0 * c->kernel->n_tiles; /* written, and read by the last */
+    const int32_t n_tiles = c->kernel->n_tiles;
+    const bool long_blocks = c->kernel->keys == ATTEND_MMA_KEYS_MAX;
+    const double begin_and_end = 8440.0 + 500.0 * n_tiles;
+    const double a_key = (long_blocks ? 15.8 : 23.1) + 10.0 * n_tiles;
+    const double a_part = 300.0 * n_tiles; /* written, and read by those that merge */
     const int32_t resident = residents(&p->gpu, c->kernel, c->smem_bytes);
     const double ctas = (double)n_tokens * c->n_head_tiles * c->n_splits;
-    const double at_once = (double)p->gpu.n_sms * resident;
-    double waves = ctas / at_once;
+    double waves = ctas / ((double)p->gpu.n_sms * resident);
     waves = waves > 1.0 ? (double)(int64_t)(waves + 0.999) : 1.0;
-    /* Two CTAs of a multiprocessor share it: each is slower when there are enough to fill it. */
-    const double sharing = ctas > p->gpu.n_sms && resident > 1 ? 1.5 : 1.0;
+    /* Two CTAs of a multiprocessor share it: each is slower once they fill the device. Clusters are
+     * not spread evenly, so theirs meet a little before. */
+    const bool large_clusters = c->n_splits >= 4 && long_blocks;
+    const bool shared = resident > 1 && ctas > p->gpu.n_sms * (large_clusters ? 0.9 : 1.0);
     double one = begin_and_end + a_key * (double)width_of(p) / c->n_splits;
     if (c->n_splits > 1) {
-        one += 3000.0 + a_part * (1 + c->n_splits);
+        one += 420.0 + a_part * (1 + c->n_splits);
     }
-    return waves * one * sharing;
+    return waves * one * (shared ? long_blocks ? 1.44 : 1.52 : 1.0);
 }
 
 static bool has_clusters(const mmla_attend_problem *p) {
