@@ -77,7 +77,8 @@ typedef struct mmla_attend_desc {
     /* Options. */
     const char *implementation; /* NULL: the best one; else a name of mmla_implementation_get */
     int32_t batch_invariant;    /* not 0: a token's bits do not depend on the batch around it.
-                                   Always so on the CPU, at no cost. */
+                                   Always so on the CPU, at no cost; on a GPU the CTAs of a token
+                                   are then fixed by heads and list widths. */
 } mmla_attend_desc;
 
 /* Pointers of one call. All device memory of the context's device. */
@@ -125,8 +126,9 @@ MMLA_API mmla_status mmla_attend_plan_create(mmla_context *ctx,
 MMLA_API void mmla_attend_plan_destroy(mmla_attend_plan *plan); /* NULL is allowed */
 
 /* mmla_attend_workspace_bytes - bytes run needs beside its arguments; 64-byte aligned, contents
- * arbitrary before and after, at most 1 MiB for each thread of the context on the CPU. May be 0 or
- * small; it does not grow with max_tokens, the caches or the list widths on the CPU. */
+ * arbitrary before and after. On the CPU at most 1 MiB for each thread of the context, whatever the
+ * description. On CUDA it grows with max_tokens up to 48 MiB and a few bytes, and not with the caches
+ * or the list widths. */
 MMLA_API size_t mmla_attend_workspace_bytes(const mmla_attend_plan *plan);
 
 /* mmla_attend_plan_implementation - the name that was chosen; constant memory. */
@@ -152,11 +154,14 @@ MMLA_API const char *mmla_attend_plan_implementation(const mmla_attend_plan *pla
  *          up (MMLA_OUT_FP8_128: not rounded); codes round to nearest even and saturate
  * memory   the arguments, plus workspace; nothing is allocated; outputs must not overlap inputs
  *          (not checked)
- * stream   the CPU runs before it returns and takes NULL
+ * stream   the CPU runs before it returns and takes NULL; on CUDA a cudaStream_t, enqueued, legal
+ *          while it is captured
  * threads  any number at once on one plan, each with its own workspace and outputs
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: a pointer or count of args, nothing written
- *          MMLA_E_INDEX: some position lies outside cos_sin; all results of those tokens are NaN
- *          (codes 0x7F under the scale of a zero chunk), all others are complete
+ *          MMLA_E_LAUNCH: the device refused the work
+ *          MMLA_E_INDEX, CPU only (a GPU counts n_faults): some position lies outside cos_sin; all
+ *          results of those tokens are NaN (codes 0x7F under the scale of a zero chunk), all others
+ *          are complete
  * edges    no valid key: output 0 (codes 0, scale byte 105), lse +inf, max_logits -inf, whatever
  *          the sink. A NaN in a used row reaches this token's results (codes 0x7F, lse and
  *          max_logits NaN) and no other's; an infinity leaves this token's results without

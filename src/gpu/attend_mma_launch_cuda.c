@@ -31,6 +31,8 @@ enum {
     PART_BYTES_MAX = 48 << 20
 };
 
+static_assert(PART_BYTES_MAX < 64 << 20, "the workspace stays below 64 MiB, whatever the call");
+
 /* Widest record of the formats of a call, as it lies in the stage. */
 static int32_t pitch_of(const mmla_attend_problem *p) {
     if (p->desc.kind == MMLA_ATTEND_ROWS) {
