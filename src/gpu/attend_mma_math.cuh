@@ -20,8 +20,6 @@
 
 #define GPU_DEVICE static __device__ __forceinline__
 
-enum { ATTEND_MMA_WARP_BLOCKS = ATTEND_MMA_WARP_DIMS / 16 };
-
 /* Sums of the two heads a thread of part 0 holds in every group of 8, over its rows. */
 typedef struct attend_mma_softmax {
     float l[ATTEND_MMA_TILES_MAX][2];

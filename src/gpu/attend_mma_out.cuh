@@ -57,20 +57,6 @@ GPU_DEVICE void attend_mma_finish_heads(const attend_mma_params *p,
     __syncthreads();
 }
 
-/* A warp's share of O^T in shared memory: for every group of 8 heads the fragments of its 64 dims, a
- * float4 a thread and block of 16 dims; later, in the same place, the 8 heads' rows of results. */
-enum { ATTEND_MMA_SLOT_BYTES = ATTEND_MMA_WARP_BLOCKS * 32 * 16 };
-
-static_assert(8 * (ATTEND_MMA_WARP_DIMS * 2 + ATTEND_MMA_CHUNK_BYTES) <= ATTEND_MMA_SLOT_BYTES,
-              "the rows of a group fit where its fragments were");
-
-/* Half of the warps have their slots where q was, the others where the keys were. */
-GPU_DEVICE uint8_t *attend_mma_slots(uint8_t *smem, const int32_t keys, const int32_t n_tiles) {
-    const attend_mma_smem at = attend_mma_smem_get(keys, n_tiles);
-    const int32_t warp = threadIdx.x / 32, half = ATTEND_MMA_WARPS / 2;
-    return smem + (warp < half ? at.q : at.k) + warp % half * n_tiles * ATTEND_MMA_SLOT_BYTES;
-}
-
 GPU_DEVICE void
 attend_mma_park(const attend_mma_output *out, uint8_t *slots, const int32_t n_tiles) {
     float4 *to = (float4 *)slots + threadIdx.x % 32;
@@ -319,7 +305,7 @@ GPU_DEVICE void attend_mma_store(const attend_mma_params *p,
     const int32_t warp = threadIdx.x / 32;
     float *state = (float *)(smem + attend_mma_smem_get(keys, n_tiles).state);
     float *amax = state + at.sum; /* [warps][heads] */
-    uint8_t *slots = attend_mma_slots(smem, keys, n_tiles);
+    uint8_t *slots = smem + attend_mma_slots_off(warp, keys, n_tiles);
     attend_mma_park(out, slots, n_tiles);
     if (p->rotate && task->position >= 0 && warp == ATTEND_MMA_WARPS - 1) {
         attend_mma_rotate_back(slots, p->cos_sin + task->position * MMLA_ROPE_DIM, n_tiles);

@@ -20,6 +20,7 @@ enum {
     ATTEND_MMA_ROW_BYTES = ATTEND_MMA_DIM * 2,
     ATTEND_MMA_ROW_CHUNKS = ATTEND_MMA_ROW_BYTES / ATTEND_MMA_CHUNK_BYTES,
     ATTEND_MMA_WARP_DIMS = ATTEND_MMA_DIM / ATTEND_MMA_WARPS, /* of O, a warp's share */
+    ATTEND_MMA_WARP_BLOCKS = ATTEND_MMA_WARP_DIMS / 16,       /* the same in matrix instructions */
     ATTEND_MMA_KEYS_MAX = 64,                                 /* keys of one block */
     ATTEND_MMA_TILES_MAX = 8,                                 /* groups of 8 heads of one CTA */
     /* Raw records lie an odd number of chunks apart, so that neighbours start in other banks. */
@@ -144,6 +145,20 @@ MMLA_INLINE attend_mma_smem attend_mma_smem_get(int32_t keys, int32_t n_tiles) {
     s.k = (s.state + attend_mma_state_get(keys, n_tiles).total * 4 + 127) / 128 * 128;
     s.stage = s.k + keys * ATTEND_MMA_ROW_BYTES;
     return s;
+}
+
+/* A warp's share of O^T on its way out: for every group of 8 heads the fragments of its 64 dims, a
+ * float4 a thread and block of 16 dims; later, in the same place, the 8 heads' rows of results. */
+enum { ATTEND_MMA_SLOT_BYTES = ATTEND_MMA_WARP_BLOCKS * 32 * 16 };
+
+static_assert(8 * (ATTEND_MMA_WARP_DIMS * 2 + ATTEND_MMA_CHUNK_BYTES) <= ATTEND_MMA_SLOT_BYTES,
+              "the rows of a group fit where its fragments were");
+
+/* Half of the warps have their slots where q was, the others where the keys were. */
+MMLA_INLINE int32_t attend_mma_slots_off(int32_t warp, int32_t keys, int32_t n_tiles) {
+    const attend_mma_smem at = attend_mma_smem_get(keys, n_tiles);
+    const int32_t half = ATTEND_MMA_WARPS / 2;
+    return (warp < half ? at.q : at.k) + warp % half * n_tiles * ATTEND_MMA_SLOT_BYTES;
 }
 
 /* Bytes between raw records of a format; of bf16 rows (NONE) a row of the tile. */
