@@ -134,8 +134,9 @@ message(STATUS "CUDA: ${MMLA_NVCC} ${nvcc_release}, code for ${mmla_cuda_names}$
 
 # Rounding points are part of the contract: no contraction of a * b + c, IEEE division and roots,
 # subnormals kept. Without asserts, so that every build has the same kernels. The architectures of
-# one file are compiled side by side: the slowest file alone takes minutes.
-set(nvcc_flags --threads 0 -std=c++17 -O3 -lineinfo
+# one file are compiled side by side: the slowest file alone takes minutes. Line numbers, for
+# profilers, would make the libraries four times as large were they not compressed.
+set(nvcc_flags --threads 0 -std=c++17 -O3 -lineinfo -Xfatbin=-compress-all
   --fmad=false --ftz=false --prec-div=true --prec-sqrt=true
   -Xptxas=-v,--warn-on-spills,--warn-on-local-memory-usage,--warn-on-double-precision-use
   -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall
