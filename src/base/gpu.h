@@ -26,6 +26,7 @@ typedef struct mmla_gpu {
     int32_t index;
     uint32_t features;     /* enum mmla_gpu_feature */
     int32_t capability;    /* 90 for 9.0 */
+    int32_t code;          /* the same of its kernels: less where the driver compiled PTX */
     int32_t n_sms;         /* multiprocessors */
     int32_t smem_bytes;    /* shared memory one block can have */
     int32_t sm_smem_bytes; /* shared memory of a multiprocessor */
@@ -43,6 +44,12 @@ const char *mmla_gpu_missing(uint32_t needed, uint32_t have);
  * creation, because loading is not legal while a stream is captured. */
 mmla_status
 mmla_gpu_kernel_load(const mmla_gpu *gpu, const void *kernel, int32_t smem_bytes, mmla_error *err);
+
+/* The compute capability a loaded kernel was compiled for. */
+mmla_status mmla_gpu_kernel_code_get(const mmla_gpu *gpu,
+                                     const void *kernel,
+                                     int32_t *capability,
+                                     mmla_error *err);
 
 /* A kernel is an extern "C" __global__ function that takes one struct (gpu/kernel.h). */
 typedef struct mmla_gpu_launch {

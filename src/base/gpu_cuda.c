@@ -70,11 +70,12 @@ static mmla_status no_devices(int32_t index, cudaError_t e, mmla_error *err) {
     return MMLA_E_DEVICE;
 }
 
-/* Loads kernels: only that shows whether the library has code for this device that its driver takes.
- * A GPU the library was not built for is refused here, and not by the first plan. */
-static mmla_status check_code(const mmla_gpu *gpu, mmla_error *err) {
+/* Loads kernels: only that shows whether the library has code for this device that its driver takes,
+ * and which. A GPU the library was not built for is refused here, and not by the first plan. */
+static mmla_status check_code(mmla_gpu *gpu, mmla_error *err) {
     mmla_error why;
-    if (mmla_gpu_probe_load(gpu, &why) == MMLA_OK) {
+    if (mmla_gpu_probe_load(gpu, &why) == MMLA_OK &&
+        mmla_gpu_probe_code_get(gpu, &gpu->code, &why) == MMLA_OK) {
         return MMLA_OK;
     }
     const cudaError_t e = (cudaError_t)why.detail;
@@ -154,6 +155,25 @@ mmla_gpu_kernel_load(const mmla_gpu *gpu, const void *kernel, int32_t smem_bytes
     leave(gpu, before);
     return e == cudaSuccess ? MMLA_OK
                             : failed(err, MMLA_E_DEVICE, "device", "does not load the kernel", e);
+}
+
+mmla_status mmla_gpu_kernel_code_get(const mmla_gpu *gpu,
+                                     const void *kernel,
+                                     int32_t *capability,
+                                     mmla_error *err) {
+    int before;
+    cudaError_t e = enter(gpu, &before);
+    if (e != cudaSuccess) {
+        return failed(err, MMLA_E_DEVICE, "device", "cannot be made current", e);
+    }
+    struct cudaFuncAttributes attributes;
+    e = cudaFuncGetAttributes(&attributes, kernel);
+    leave(gpu, before);
+    if (e != cudaSuccess) {
+        return failed(err, MMLA_E_DEVICE, "device", "does not load the kernel", e);
+    }
+    *capability = attributes.ptxVersion; /* of native code too: what it was made from */
+    return MMLA_OK;
 }
 
 mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,

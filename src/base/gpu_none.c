@@ -21,6 +21,15 @@ mmla_gpu_kernel_load(const mmla_gpu *gpu, const void *kernel, int32_t smem_bytes
     return mmla_gpu_open(gpu->index, NULL, err);
 }
 
+mmla_status mmla_gpu_kernel_code_get(const mmla_gpu *gpu,
+                                     const void *kernel,
+                                     int32_t *capability,
+                                     mmla_error *err) {
+    (void)kernel;
+    (void)capability;
+    return mmla_gpu_open(gpu->index, NULL, err);
+}
+
 mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
                                 const mmla_gpu_launch *launch,
                                 const void *params,

@@ -11,6 +11,9 @@
 /* Loads both kernels, which is not legal while a stream is captured. */
 mmla_status mmla_gpu_probe_load(const mmla_gpu *gpu, mmla_error *err);
 
+/* The compute capability both were compiled for, once they are loaded. */
+mmla_status mmla_gpu_probe_code_get(const mmla_gpu *gpu, int32_t *capability, mmla_error *err);
+
 /* Enqueues reading `bytes` of device memory, 16-byte aligned and a multiple of 16. `sink` is four
  * bytes of device memory that are not written. */
 mmla_status mmla_gpu_probe_read(const mmla_gpu *gpu,

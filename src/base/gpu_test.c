@@ -72,6 +72,7 @@ static void a_device_opens_or_says_why(void **state) {
         }
         mmla_gpu_facts facts;
         assert_int_equal(gpu.index, i);
+        assert_true(gpu.code >= 80 && gpu.code <= gpu.capability);
         assert_true(gpu.capability >= 80 && gpu.n_sms > 0 && gpu.smem_bytes > 0);
         assert_string_equal(mmla_gpu_missing(MMLA_GPU_SM80, gpu.features), "");
         assert_int_equal(mmla_gpu_facts_get(&gpu, &facts, &err), MMLA_OK);

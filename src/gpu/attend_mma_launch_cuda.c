@@ -89,8 +89,9 @@ static double cycles(const mmla_attend_problem *p, const struct choice *c, int64
     return waves * one * (shared ? long_blocks ? 1.44 : 1.52 : 1.0);
 }
 
+/* Asked of the code: PTX of an earlier GPU has no barrier of a cluster, wherever it runs. */
 static bool has_clusters(const mmla_attend_problem *p) {
-    return p->gpu.capability >= CLUSTER_CAPABILITY;
+    return p->gpu.code >= CLUSTER_CAPABILITY;
 }
 
 /* Splits of the batch-invariant mode: a few blocks of keys for each. */

@@ -1,6 +1,7 @@
 /* cluster.cuh - CTAs that run at the same time (thread block clusters).
  *
- * LIMITS     Compute capability 9.0; before, what is here does nothing and must not be reached.
+ * LIMITS     Code compiled for capability 9.0 or later (mmla_gpu.code); in other code what is here does
+ *            nothing and must not be reached.
  */
 #ifndef MMLA_GPU_CLUSTER_CUH
 #define MMLA_GPU_CLUSTER_CUH

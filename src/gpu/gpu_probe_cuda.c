@@ -15,6 +15,10 @@ mmla_status mmla_gpu_probe_load(const mmla_gpu *gpu, mmla_error *err) {
                : mmla_gpu_kernel_load(gpu, (const void *)gpu_probe_empty_kernel, 0, err);
 }
 
+mmla_status mmla_gpu_probe_code_get(const mmla_gpu *gpu, int32_t *capability, mmla_error *err) {
+    return mmla_gpu_kernel_code_get(gpu, (const void *)gpu_probe_read_kernel, capability, err);
+}
+
 mmla_status mmla_gpu_probe_read(const mmla_gpu *gpu,
                                 const void *memory,
                                 size_t bytes,

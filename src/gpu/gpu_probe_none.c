@@ -5,6 +5,11 @@ mmla_status mmla_gpu_probe_load(const mmla_gpu *gpu, mmla_error *err) {
     return mmla_gpu_open(gpu->index, NULL, err);
 }
 
+mmla_status mmla_gpu_probe_code_get(const mmla_gpu *gpu, int32_t *capability, mmla_error *err) {
+    (void)capability;
+    return mmla_gpu_open(gpu->index, NULL, err);
+}
+
 mmla_status mmla_gpu_probe_read(const mmla_gpu *gpu,
                                 const void *memory,
                                 size_t bytes,
