@@ -77,8 +77,8 @@ typedef struct mmla_attend_desc {
     /* Options. */
     const char *implementation; /* NULL: the best one; else a name of mmla_implementation_get */
     int32_t batch_invariant;    /* not 0: a token's bits do not depend on the batch around it.
-                                   Always so on the CPU, at no cost; on a GPU the CTAs of a token
-                                   are then fixed by heads and list widths. */
+                                   Always so on the CPU, at no cost; on a GPU how its keys are
+                                   divided is then fixed by heads, formats and list widths. */
 } mmla_attend_desc;
 
 /* Pointers of one call. All device memory of the context's device. */

@@ -13,7 +13,7 @@
  *     list --ld--> slot --cp.async--> stage (raw) --convert--> K (bf16) --ldmatrix--> scores, O
  *     q (HBM) --cp.async--> Q (bf16), rotated in place --ldmatrix--> scores
  *     scores (registers) --parts of the dims through smem--> p (bf16, smem) --ldmatrix--> O
- *     O (registers, f32) --> out       or, with n_splits > 1, --> workspace --last CTA--> out
+ *     O (registers, f32) --> out       or, with n_splits > 1, --> workspace --> out
  *
  * TILES      keys 64 (32 where shared memory is small), heads 8 .. 64, dims 512; 256 threads;
  *            grid tokens * head tiles * splits, splits fastest
@@ -22,8 +22,8 @@
  *            softmax  the warps of part 0
  *            O        64 dims a warp
  *
- * BUDGET     smem     attend_mma_tile.h computes it: 197 KB for 64 keys and 64 heads, 115 KB for 64
- *                     and 8, of 227 KB on an H200
+ * BUDGET     smem     attend_mma_tile.h computes it: 197 KB for 64 keys and 64 heads, 113 KB for 64
+ *                     and 8, of 227 KB on an H200 (V4 records, the widest)
  *            regs     O takes 16 n_tiles a thread
  *
  * BARRIERS   __syncthreads, five a block of keys: records landed and O of the block before is done;
@@ -31,7 +31,7 @@
  *
  * NUMERICS   bf16 products, fp32 sums of the matrix instructions; the running maximum is exact; a
  *            probability is rounded to bf16 for O and not for the sum (docs/numerics.md). A token's
- *            result depends on n_splits and on nothing else of the batch.
+ *            result depends on n_splits and the keys of a block, and on nothing else of the batch.
  *
  * LIMITS     what attend_mma_launch_cuda.c gives it: n_splits <= 16.
  * TRIED      src/ops/attend/README.md

@@ -1,9 +1,9 @@
 /* attend_mma_launch_cuda.c - which kernel, how many CTAs, how they divide the work, and the launches.
  *
  * Two numbers are chosen: groups of 8 heads of a CTA (more of them share a converted key; fewer make
- * more CTAs) and splits of a token's keys (more make more CTAs, and cost a merge). choose() tries all
- * and takes what a simple model of the time says is best. Only the splits touch the bits of a result,
- * so the batch-invariant mode fixes those by the heads and the list widths.
+ * more CTAs) and splits of a token's keys (more make more CTAs, and cost a merge). best_choice() tries
+ * them and takes what a simple model of the time says is best. The splits and the keys of a block touch
+ * the bits of a result, so the batch-invariant mode has the same of both for any number of tokens.
  */
 #include "gpu/attend_mma.h"
 
@@ -121,14 +121,15 @@ static int32_t power_below(int64_t n) {
 }
 
 /* Tries every kernel with no split, with as many as keep all CTAs at once on the device, and with half
- * of that. Costs about a microsecond, so a plan does it at its creation. */
+ * of that. `keys` 0: blocks of any length. Costs about a microsecond, so a plan does it at its
+ * creation. */
 static struct choice
-best_choice(const mmla_attend_problem *p, int64_t n_tokens, int32_t splits_max) {
+best_choice(const mmla_attend_problem *p, int64_t n_tokens, int32_t splits_max, int32_t keys) {
     struct choice best = {0};
     double best_cycles = 0.0;
     for (int i = 0; i < N_KERNELS; i++) {
         struct choice c;
-        if (!choice_init(p, &kernels[i], 1, &c)) {
+        if (!choice_init(p, &kernels[i], 1, &c) || (keys != 0 && kernels[i].keys != keys)) {
             continue;
         }
         const int64_t room = (int64_t)p->gpu.n_sms * residents(&p->gpu, c.kernel, c.smem_bytes);
@@ -185,11 +186,15 @@ size_t mmla_attend_mma_workspace_bytes_get(const mmla_attend_problem *p) {
     return (size_t)(mmla_min_i64(PART_BYTES_MAX, p->desc.max_tokens * a_token) + slack);
 }
 
-/* Fills a plan's table of choices and loads the kernels. */
+/* Fills a plan's table of choices and loads the kernels. Invariant blocks are those best for many
+ * tokens: few lose less by the wrong ones. */
 static mmla_status prepare(mmla_attend_problem *p, int32_t splits_max, mmla_error *err) {
+    const int64_t many_tokens = 8 * (MMLA_ATTEND_LAUNCHES - 1);
+    const int32_t keys =
+        p->desc.batch_invariant ? best_choice(p, many_tokens, splits_max, 0).kernel->keys : 0;
     for (int32_t n = 1; n <= place_of(p->desc.max_tokens); n++) {
         const bool is_last = n == MMLA_ATTEND_LAUNCHES - 1;
-        const struct choice c = best_choice(p, is_last ? 8 * n : n, splits_max);
+        const struct choice c = best_choice(p, is_last ? many_tokens : n, splits_max, keys);
         p->launches[n] = pack(&c);
     }
     for (int i = 0; i < N_KERNELS; i++) {
