@@ -274,6 +274,8 @@ static mmla_status launch(const mmla_attend_problem *p,
         params->n_tokens = mmla_min_i64(at_once, args->n_tokens - first);
         if (c.n_splits > 1) {
             parts_init(params, &c, params->n_tokens, workspace);
+        }
+        if (c.n_splits > 1 && !params->in_cluster) {
             MMLA_RETURN_IF_FAILED(
                 mmla_gpu_fill(&p->gpu, params->arrived, 0,
                               (size_t)(params->n_tokens * c.n_head_tiles) * sizeof(int32_t), stream,
