@@ -8,8 +8,11 @@
 #include "base/gpu.h"
 #include "base/gpu_probe.h"
 
+/* Fills err. The runtime also keeps the error for whoever asks it next, which is not the program's
+ * business: it is taken back. */
 static mmla_status
 failed(mmla_error *err, mmla_status status, const char *argument, const char *what, cudaError_t e) {
+    (void)cudaGetLastError();
     mmla_error_set(err, status, argument, "%s: %s (%s)", what, cudaGetErrorString(e),
                    cudaGetErrorName(e));
     if (err != NULL) {

@@ -230,10 +230,25 @@ GPU_DEVICE void attend_body(const attend_mma_params *p, const int32_t keys, cons
     attend_mma_store(p, task, &out, smem, keys, n_tiles);
 }
 
+/* A GPU whose shared memory a kernel does not fit gets an empty one, which is never launched there
+ * (attend_mma_launch_cuda.c); and one CTA a multiprocessor is all that fits where there is little. */
+#if defined(__CUDA_ARCH__)
+#define CAPABILITY (__CUDA_ARCH__ / 10)
+#define BLOCKS(n) ((__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1200 ? 1 : (n))
+#else
+#define CAPABILITY 80
+#define BLOCKS(n) (n)
+#endif
+
 #define KERNEL(keys, tiles, blocks)                                              \
     MMLA_KERNEL_BOUNDS(attend_bf16_sm80_k##keys##_h8x##tiles, attend_mma_params, \
-                       ATTEND_MMA_THREADS, blocks) {                             \
-        attend_body(&p, keys, tiles);                                            \
+                       ATTEND_MMA_THREADS, BLOCKS(blocks)) {                     \
+        if (attend_mma_smem_bytes(keys, tiles, ATTEND_MMA_FP4_PITCH) <=          \
+            attend_mma_smem_limit(CAPABILITY)) {                                 \
+            attend_body(&p, keys, tiles);                                        \
+        }                                                                        \
     }
 #include "gpu/attend_mma_kernels.inc"
 #undef KERNEL
+#undef BLOCKS
+#undef CAPABILITY

@@ -108,7 +108,9 @@ static bool choice_init(const mmla_attend_problem *p,
     c->smem_bytes = attend_mma_smem_bytes(kernel->keys, kernel->n_tiles, pitch_of(p));
     c->n_head_tiles = (groups + kernel->n_tiles - 1) / kernel->n_tiles;
     c->n_splits = n_splits;
-    return c->smem_bytes <= p->gpu.smem_bytes && kernel->n_tiles <= groups;
+    const int64_t limit = mmla_min_i64(p->gpu.smem_bytes, attend_mma_smem_limit(p->gpu.code));
+    /* One group too many is better than another CTA that converts the same keys. */
+    return c->smem_bytes <= limit && kernel->n_tiles <= groups + 1;
 }
 
 /* The largest power of two up to n; splits are, because clusters are then placed best. */

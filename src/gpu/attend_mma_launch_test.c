@@ -91,6 +91,9 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     assert_true((a->n_head_tiles - 1) * heads < a->n_heads);
     assert_true(a->n_splits >= 1 && a->n_splits <= ATTEND_MMA_SPLITS_MAX);
     assert_true(groups * a->n_splits <= INT32_MAX);
+    /* Else the kernel is empty in this device's code. */
+    assert_true(attend_mma_smem_bytes(k->keys, k->n_tiles, ATTEND_MMA_FP4_PITCH) <=
+                attend_mma_smem_limit(gpu->code));
     assert_int_equal(launch->grid[0], groups * a->n_splits);
     assert_int_equal(launch->grid[1] * launch->grid[2], 1);
     assert_int_equal(launch->block, ATTEND_MMA_THREADS);

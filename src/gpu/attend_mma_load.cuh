@@ -17,6 +17,13 @@
 
 #define GPU_DEVICE static __device__ __forceinline__
 
+/* Rows of a warp under conversion at a time. Blackwell's compiler runs out of registers with two. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+enum { ATTEND_MMA_CONVERT_ROWS = 1 };
+#else
+enum { ATTEND_MMA_CONVERT_ROWS = 2 };
+#endif
+
 /* Up to `keys` neighbouring places of one list; n 0: there are no more. */
 typedef struct attend_mma_block {
     int32_t list;
@@ -201,7 +208,7 @@ GPU_DEVICE void attend_mma_convert_block(const mmla_kv_format format,
                   pitch = attend_mma_pitch(format);
     const uint8_t *raw = stage + warp * pitch;
     uint8_t *to = tile + attend_mma_chunk_off(warp, lane);
-#pragma unroll 2
+#pragma unroll ATTEND_MMA_CONVERT_ROWS
     for (int32_t row = warp; row < keys; row += ATTEND_MMA_WARPS) {
         const bool is_key = valid[row] != 0;
 #pragma unroll

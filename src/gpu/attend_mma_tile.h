@@ -161,6 +161,13 @@ MMLA_INLINE int32_t attend_mma_slots_off(int32_t warp, int32_t keys, int32_t n_t
     return (warp < half ? at.q : at.k) + warp % half * n_tiles * ATTEND_MMA_SLOT_BYTES;
 }
 
+/* Most shared memory of a block that kernels for a capability are made for: code for 8.6 serves all
+ * later 8.x, and code for 12.0 everything after it, and both GPUs have 99 KB. */
+MMLA_INLINE int32_t attend_mma_smem_limit(int32_t capability) {
+    const bool is_small = (capability > 80 && capability < 90) || capability >= 120;
+    return 1024 * (is_small ? 99 : capability == 80 ? 163 : 227);
+}
+
 /* Bytes between raw records of a format; of bf16 rows (NONE) a row of the tile. */
 MMLA_INLINE int32_t attend_mma_pitch(mmla_kv_format format) {
     return format == MMLA_KV_V4        ? ATTEND_MMA_V4_PITCH

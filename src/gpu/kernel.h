@@ -7,7 +7,7 @@
  *     MMLA_KERNEL(kv_insert_cuda_kernel, kv_insert_params) { ... p.rows ... }      in the .cu file
  *
  * A kernel takes one struct, p, by value. For C the name is that of the host's stub, whose address
- * mmla_gpu_launch takes and which is never called.
+ * mmla_gpu_launch_run takes and which is never called.
  */
 #ifndef MMLA_GPU_KERNEL_H
 #define MMLA_GPU_KERNEL_H

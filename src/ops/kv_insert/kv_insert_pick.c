@@ -2,15 +2,17 @@
 #include "base/cpu.h"
 #include "ops/kv_insert/kv_insert.h"
 
-#define VARIANT(name, device, features, by_name_only, workspace_bytes, run, prepare)          \
-    static const mmla_kv_insert_impl impl_##name = {                                          \
-        {"kv_insert", #name, device, features, NULL, by_name_only, prepare}, workspace_bytes, \
+#define VARIANT(name, device, features, by_name_only, workspace_bytes, run, prepare) \
+    static const mmla_kv_insert_impl impl_##name = {                                 \
+        {"kv_insert", #name, device, features, NULL, by_name_only, prepare},         \
+        workspace_bytes,                                                             \
         run};
 #include "ops/kv_insert/kv_insert_variants.inc"
 #undef VARIANT
 
 static const mmla_impl *const list[] = {
-#define VARIANT(name, device, features, by_name_only, workspace_bytes, run, prepare) &impl_##name.base,
+#define VARIANT(name, device, features, by_name_only, workspace_bytes, run, prepare) \
+    &impl_##name.base,
 #include "ops/kv_insert/kv_insert_variants.inc"
 #undef VARIANT
 };
