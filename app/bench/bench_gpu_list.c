@@ -194,8 +194,9 @@ static void verify(bench_session *s, shape *x, bench_row *row) {
     mmla_list_plan *plan = NULL;
     mmla_status status = mmla_list_plan_create(s->host, &x->desc, &plan, &err);
     if (status == MMLA_OK) {
-        x->host.error = &err;
-        status = mmla_list_run(plan, &x->host, NULL, NULL);
+        mmla_list_args args = x->host;
+        args.error = &err;
+        status = mmla_list_run(plan, &args, NULL, NULL);
     }
     mmla_list_plan_destroy(plan);
     row->verified = bench_device_keep(&s->device, status, &err);

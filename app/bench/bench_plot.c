@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "app/report/report_cpu.h"
 #include "app/report/report_gpu.h"
@@ -14,8 +15,6 @@
 #include "model/file_save.h"
 
 enum { WIDTH = 760, PANEL_HEIGHT = 440, TITLE_BYTES = 320 };
-
-extern char **environ;
 
 bool bench_plot_has(const char *op) {
     return strncmp(op, "attend_", 7) == 0;

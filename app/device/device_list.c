@@ -14,10 +14,10 @@ enum {
 
 /* One array: which kinds have it, and the rest as of device_stage_add. */
 typedef struct array {
-    unsigned kinds;
     const char *name;
     void *pointer;
     int64_t bytes, element_bytes;
+    unsigned kinds;
     device_access access;
 } array;
 
@@ -36,26 +36,26 @@ void device_stage_list(device_stage *s, const mmla_list_desc *d, mmla_list_args 
         n_spans = mmla_max_i64(a->span_start[r], 0);
     }
     const array arrays[] = {
-        {BY_QUERY, "query_start", &a->query_start, (r + 1) * 4, 4, DEVICE_IN},
-        {BY_QUERY, "seq_lens", &a->seq_lens, r * 4, 4, DEVICE_IN},
-        {OF(COMBINED), "gather_lens", &a->gather_lens, r * 4, 4, DEVICE_IN},
-        {HAS_TABLE, "block_table", &a->block_table, table, 4, DEVICE_IN},
-        {OF(RING_SLOTS), "ring_blocks", &a->ring_blocks, r * 4, 4, DEVICE_IN},
-        {BY_REQUEST, "request", &a->request, n * 4, 4, DEVICE_IN},
-        {OF(COMPRESSED) | OF(COMBINED), "topk", &a->topk, topk, 4, DEVICE_IN},
-        {HAS_SLOTS, "positions", &a->positions, n * 8, 8, DEVICE_IN},
-        {HAS_SLOTS, "slots", &a->slots, n * 8, 8, DEVICE_IN},
-        {HAS_LIST, "valid", &a->valid, n, 1, DEVICE_IN},
-        {images, "left", &a->left, n * 4, 4, DEVICE_IN},
-        {images, "right", &a->right, n * 4, 4, DEVICE_IN},
-        {OF(IMAGE_SPANS), "span_start", &a->span_start, (r + 1) * 4, 4, DEVICE_IN},
-        {OF(IMAGE_SPANS), "spans", &a->spans, n_spans * 8, 4, DEVICE_IN},
-        {HAS_LIST, "list", &a->list, list, 4, DEVICE_OUT},
-        {HAS_LIST, "lens", &a->lens, n * 4, 4, DEVICE_OUT},
-        {HAS_SLOTS, "out_slots", &a->out_slots, n * 8, 8, DEVICE_OUT},
-        {OF(IMAGE_SPANS), "out_left", &a->out_left, n * 4, 4, DEVICE_OUT},
-        {OF(IMAGE_SPANS), "out_right", &a->out_right, n * 4, 4, DEVICE_OUT},
-        {~0u, "n_faults", &a->n_faults, 4, 4, DEVICE_OUT},
+        {"query_start", &a->query_start, (r + 1) * 4, 4, BY_QUERY, DEVICE_IN},
+        {"seq_lens", &a->seq_lens, r * 4, 4, BY_QUERY, DEVICE_IN},
+        {"gather_lens", &a->gather_lens, r * 4, 4, OF(COMBINED), DEVICE_IN},
+        {"block_table", &a->block_table, table, 4, HAS_TABLE, DEVICE_IN},
+        {"ring_blocks", &a->ring_blocks, r * 4, 4, OF(RING_SLOTS), DEVICE_IN},
+        {"request", &a->request, n * 4, 4, BY_REQUEST, DEVICE_IN},
+        {"topk", &a->topk, topk, 4, OF(COMPRESSED) | OF(COMBINED), DEVICE_IN},
+        {"positions", &a->positions, n * 8, 8, HAS_SLOTS, DEVICE_IN},
+        {"slots", &a->slots, n * 8, 8, HAS_SLOTS, DEVICE_IN},
+        {"valid", &a->valid, n, 1, HAS_LIST, DEVICE_IN},
+        {"left", &a->left, n * 4, 4, images, DEVICE_IN},
+        {"right", &a->right, n * 4, 4, images, DEVICE_IN},
+        {"span_start", &a->span_start, (r + 1) * 4, 4, OF(IMAGE_SPANS), DEVICE_IN},
+        {"spans", &a->spans, n_spans * 8, 4, OF(IMAGE_SPANS), DEVICE_IN},
+        {"list", &a->list, list, 4, HAS_LIST, DEVICE_OUT},
+        {"lens", &a->lens, n * 4, 4, HAS_LIST, DEVICE_OUT},
+        {"out_slots", &a->out_slots, n * 8, 8, HAS_SLOTS, DEVICE_OUT},
+        {"out_left", &a->out_left, n * 4, 4, OF(IMAGE_SPANS), DEVICE_OUT},
+        {"out_right", &a->out_right, n * 4, 4, OF(IMAGE_SPANS), DEVICE_OUT},
+        {"n_faults", &a->n_faults, 4, 4, ~0u, DEVICE_OUT},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         const array *it = &arrays[i];
