@@ -1,5 +1,4 @@
-/* async.cuh - copies from global to shared memory that do not pass through registers (cp.async), and
- * barriers of a part of a block.
+/* async.cuh - copies from global to shared memory that do not pass through registers (cp.async).
  *
  * PROBLEM    A thread starts copies, closes them into groups in program order, and waits until at
  *            most n of its own groups are unfinished:
@@ -11,7 +10,7 @@
  *            pass. A shared buffer is overwritten only after such a barrier too.
  *
  * LIMITS     Compute capability 8.0. Both addresses are aligned to the size of the copy. Sixteen
- *            bytes bypass L1 (.cg), the smaller sizes exist only through it (.ca).
+ *            bytes bypass L1 (.cg), eight exist only through it (.ca).
  *
  * Every asm is volatile and clobbers memory: the compiler moves no load or store of shared memory
  * across it.
@@ -36,27 +35,11 @@ GPU_DEVICE void gpu_cp_async8(uint32_t smem, const void *global) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(smem), "l"(global) : "memory");
 }
 
-GPU_DEVICE void gpu_cp_async4(uint32_t smem, const void *global) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(smem), "l"(global) : "memory");
-}
-
 /* The same, or zeros when not valid: the size of the source is then 0 and its address is not read,
  * whatever it is. */
 GPU_DEVICE void gpu_cp_async16_zero(uint32_t smem, const void *global, bool valid) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(global),
                  "r"(valid ? 16 : 0)
-                 : "memory");
-}
-
-GPU_DEVICE void gpu_cp_async8_zero(uint32_t smem, const void *global, bool valid) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(smem), "l"(global),
-                 "r"(valid ? 8 : 0)
-                 : "memory");
-}
-
-GPU_DEVICE void gpu_cp_async4_zero(uint32_t smem, const void *global, bool valid) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(global),
-                 "r"(valid ? 4 : 0)
                  : "memory");
 }
 
@@ -102,12 +85,6 @@ GPU_DEVICE void gpu_cp_async_wait(const int n) {
         asm volatile("cp.async.wait_group 0;" ::: "memory");
         break;
     }
-}
-
-/* A barrier of `threads` threads, a multiple of 32, that come with the same id. 0 is what
- * __syncthreads uses, so id is from 1 to 15. */
-GPU_DEVICE void gpu_barrier(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 #undef GPU_DEVICE
