@@ -43,6 +43,16 @@ GPU_DEVICE void gpu_cp_async16_zero(uint32_t smem, const void *global, bool vali
                  : "memory");
 }
 
+/* Sixteen bytes of memory that nobody writes meanwhile, into registers. Volatile, unlike __ldg: it is
+ * issued where it stands, ahead of its use. */
+GPU_DEVICE uint4 gpu_load16(const void *global) {
+    uint4 x;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(global));
+    return x;
+}
+
 /* Sixteen bytes or zeros, with a hint to bring all of the 128 bytes around them into L2: for a stream
  * of which a thread takes the next 64 bytes soon. */
 GPU_DEVICE void gpu_cp_async16_zero_stream(uint32_t smem, const void *global, bool valid) {

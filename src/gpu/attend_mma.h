@@ -61,6 +61,18 @@ typedef struct attend_mma_params {
 #include "gpu/attend_mma_kernels.inc"
 #undef KERNEL
 
+/* What the lists of a token may hold together, and into how many parts its keys are divided in the
+ * batch-invariant mode: a few blocks each. */
+int64_t mmla_attend_mma_width(const mmla_attend_problem *p);
+int32_t mmla_attend_mma_invariant_splits(const mmla_attend_problem *p);
+
+/* Parameters of a call: q as it is given and everything but the results; and those of the fused call.
+ * How the work is divided is left to whoever launches. */
+attend_mma_params mmla_attend_mma_params_get(const mmla_attend_problem *p,
+                                             const mmla_attend_args *args);
+attend_mma_params mmla_attend_mma_fused_params_get(const mmla_attend_problem *p,
+                                                   const mmla_attend_args *args);
+
 /* What the fused call and the chain's step ask for. The problem's gpu, desc and views are read. */
 size_t mmla_attend_mma_workspace_bytes_get(const mmla_attend_problem *p);
 /* Both are what a plan prepares with, problem a mmla_attend_problem; the second for parts that are not

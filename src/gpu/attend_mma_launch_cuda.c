@@ -44,12 +44,6 @@ static int32_t pitch_of(const mmla_attend_problem *p) {
                : (int32_t)mmla_max_i64(window, attend_mma_pitch(p->compressed.format));
 }
 
-static int64_t width_of(const mmla_attend_problem *p) {
-    const mmla_attend_desc *d = &p->desc;
-    const bool two = d->kind == MMLA_ATTEND_PAGED && p->compressed.format != MMLA_KV_NONE;
-    return (int64_t)d->list_width + (two ? d->compressed_width : 0);
-}
-
 /* What a launch is made of. */
 struct choice {
     const struct kernel *kernel;
@@ -82,7 +76,7 @@ static double cycles(const mmla_attend_problem *p, const struct choice *c, int64
      * not spread evenly, so theirs meet a little before. */
     const bool large_clusters = c->n_splits >= 4 && long_blocks;
     const bool shared = resident > 1 && ctas > p->gpu.n_sms * (large_clusters ? 0.9 : 1.0);
-    double one = begin_and_end + a_key * (double)width_of(p) / c->n_splits;
+    double one = begin_and_end + a_key * (double)mmla_attend_mma_width(p) / c->n_splits;
     if (c->n_splits > 1) {
         one += 420.0 + a_part * (1 + c->n_splits);
     }
@@ -92,11 +86,6 @@ static double cycles(const mmla_attend_problem *p, const struct choice *c, int64
 /* Asked of the code: PTX of an earlier GPU has no barrier of a cluster, wherever it runs. */
 static bool has_clusters(const mmla_attend_problem *p) {
     return p->gpu.code >= CLUSTER_CAPABILITY;
-}
-
-/* Splits of the batch-invariant mode: a few blocks of keys for each. */
-static int32_t invariant_splits(const mmla_attend_problem *p) {
-    return width_of(p) >= 512 ? 4 : width_of(p) >= 256 ? 2 : 1;
 }
 
 static bool choice_init(const mmla_attend_problem *p,
@@ -139,7 +128,7 @@ best_choice(const mmla_attend_problem *p, int64_t n_tokens, int32_t splits_max, 
             power_below(mmla_clamp_i64(room / (n_tokens * c.n_head_tiles), 1, splits_max));
         const int32_t splits[] = {1, most, most / 2};
         for (int k = 0; k < 3; k++) {
-            c.n_splits = p->desc.batch_invariant ? invariant_splits(p) : splits[k];
+            c.n_splits = p->desc.batch_invariant ? mmla_attend_mma_invariant_splits(p) : splits[k];
             const double estimate = c.n_splits < 1 ? 0.0 : cycles(p, &c, n_tokens);
             if (c.n_splits >= 1 && (best.kernel == NULL || estimate < best_cycles)) {
                 best = c;
@@ -218,31 +207,6 @@ mmla_status mmla_attend_mma_counter_load(void *problem, mmla_error *err) {
     return prepare(problem, ATTEND_MMA_SPLITS_MAX, err);
 }
 
-static void
-lists_init(const mmla_attend_problem *p, const mmla_attend_args *args, attend_mma_list lists[2]) {
-    const mmla_attend_desc *d = &p->desc;
-    lists[0] = (attend_mma_list){.entries = args->list,
-                                 .lens = args->lens,
-                                 .stride = d->list_stride,
-                                 .width = d->list_width};
-    lists[1] = (attend_mma_list){0};
-    if (d->kind == MMLA_ATTEND_ROWS) {
-        lists[0].pool = (const uint8_t *)args->kv;
-        lists[0].view = mmla_attend_rows_view(p, args);
-        return;
-    }
-    lists[0].pool = args->window_cache;
-    lists[0].view = p->window;
-    if (p->compressed.format != MMLA_KV_NONE) {
-        lists[1] = (attend_mma_list){.pool = args->compressed_cache,
-                                     .entries = args->compressed_list,
-                                     .lens = args->compressed_lens,
-                                     .stride = d->compressed_stride,
-                                     .width = d->compressed_width,
-                                     .view = p->compressed};
-    }
-}
-
 /* Lays the four arrays of a launch of n tokens out in a workspace. */
 static void
 parts_init(attend_mma_params *params, const struct choice *c, int64_t n, void *workspace) {
@@ -295,44 +259,13 @@ static mmla_status launch(const mmla_attend_problem *p,
     return MMLA_OK;
 }
 
-/* What the two callers have in common: q as the call gives it, and everything but the results. */
-static attend_mma_params params_of(const mmla_attend_problem *p, const mmla_attend_args *args) {
-    const mmla_attend_desc *d = &p->desc;
-    attend_mma_params params = {
-        .n_heads = d->n_heads,
-        .rotate = 1,
-        .q = args->q,
-        .q_token_stride = d->q_token_stride,
-        .q_layout = d->q_layout,
-        .norm_q = d->q_norm ? args->q : NULL,
-        .norm_q_token_stride = d->q_token_stride,
-        .norm_q_layout = d->q_layout,
-        .q_norm_eps = d->q_norm_eps,
-        .scale_log2e = (float)((double)d->scale * 1.44269504088896340736),
-        .positions = args->positions,
-        .cos_sin = args->cos_sin,
-        .rope_positions = d->rope_positions,
-        .sink = args->sink,
-        .lse = args->lse,
-        .max_logits = args->max_logits,
-    };
-    lists_init(p, args, params.lists);
-    return params;
-}
-
 mmla_status mmla_attend_mma_fused(const mmla_attend_problem *p,
                                   const mmla_attend_args *args,
                                   bool in_clusters,
                                   void *workspace,
                                   void *stream) {
-    attend_mma_params params = params_of(p, args);
+    attend_mma_params params = mmla_attend_mma_fused_params_get(p, args);
     params.in_cluster = in_clusters && has_clusters(p);
-    params.out = args->out;
-    params.out_scale = args->out_scale;
-    params.out_form = p->desc.out_form;
-    params.scale_strides = mmla_out_scale_strides_get(
-        p->desc.out_scale_word_stride, p->desc.out_scale_group_stride, args->n_tokens);
-    params.n_faults = args->n_faults;
     return launch(p, args, &params, workspace, stream);
 }
 
@@ -342,7 +275,7 @@ mmla_status mmla_attend_mma_step(const mmla_attend_problem *p,
                                  uint16_t *o,
                                  void *workspace,
                                  void *stream) {
-    attend_mma_params params = params_of(p, args);
+    attend_mma_params params = mmla_attend_mma_params_get(p, args);
     params.rotate = 0;
     params.in_cluster = has_clusters(p);
     params.q = q;

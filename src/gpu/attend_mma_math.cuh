@@ -46,7 +46,26 @@ GPU_DEVICE void attend_mma_rotate_q(uint8_t *tile, float c, float s, const int32
     }
 }
 
-/* Factors of the logits in base 2: the scale, and with q_norm that of each head's q. */
+/* Factor of a head's logits in base 2: the scale, and with q_norm that of the head's q. Asked by all
+ * threads of a warp, which all get it; of a head that does not exist it is the scale. */
+GPU_DEVICE float
+attend_mma_logit_factor(const attend_mma_params *p, int64_t token, int32_t head) {
+    if (p->norm_q == NULL || head >= p->n_heads) {
+        return p->scale_log2e;
+    }
+    const uint16_t *q = p->norm_q + token * p->norm_q_token_stride;
+    float sum = 0.0f;
+    for (int32_t x = 2 * (threadIdx.x % 32); x < MMLA_LATENT_DIM; x += 64) {
+        const int64_t at = mmla_q_index(p->norm_q_layout, p->n_heads, head, x);
+        const float2 pair = gpu_f32x2_from_bf16x2(*(const uint32_t *)(q + at));
+        sum = fmaf(pair.x, pair.x, fmaf(pair.y, pair.y, sum));
+    }
+    for (int32_t step = 16; step > 0; step /= 2) {
+        sum += __shfl_xor_sync(~0u, sum, step);
+    }
+    return p->scale_log2e / sqrtf(sum / MMLA_LATENT_DIM + p->q_norm_eps);
+}
+
 GPU_DEVICE void attend_mma_logit_factors(const attend_mma_params *p,
                                          int64_t token,
                                          int32_t first_head,
@@ -54,20 +73,7 @@ GPU_DEVICE void attend_mma_logit_factors(const attend_mma_params *p,
                                          const int32_t n_tiles) {
     const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int32_t h = warp; h < 8 * n_tiles; h += ATTEND_MMA_WARPS) {
-        float factor = p->scale_log2e;
-        if (p->norm_q != NULL && first_head + h < p->n_heads) {
-            const uint16_t *q = p->norm_q + token * p->norm_q_token_stride;
-            float sum = 0.0f;
-            for (int32_t x = 2 * lane; x < MMLA_LATENT_DIM; x += 64) {
-                const int64_t at = mmla_q_index(p->norm_q_layout, p->n_heads, first_head + h, x);
-                const float2 pair = gpu_f32x2_from_bf16x2(*(const uint32_t *)(q + at));
-                sum = fmaf(pair.x, pair.x, fmaf(pair.y, pair.y, sum));
-            }
-            for (int32_t step = 16; step > 0; step /= 2) {
-                sum += __shfl_xor_sync(~0u, sum, step);
-            }
-            factor = factor / sqrtf(sum / MMLA_LATENT_DIM + p->q_norm_eps);
-        }
+        const float factor = attend_mma_logit_factor(p, token, first_head + h);
         if (lane == 0) {
             logit[h] = factor;
         }

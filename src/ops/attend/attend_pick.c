@@ -3,7 +3,7 @@
 #include "base/gpu.h"
 #include "ops/attend/attend.h"
 #if defined(MMLA_HAVE_CUDA)
-#include "gpu/attend_mma.h"
+#include "gpu/attend_wgmma.h"
 #endif
 
 #if defined(__x86_64__)

@@ -1,0 +1,114 @@
+/* barrier.cuh - barriers of some of a CTA's warps, and barriers that lie in shared memory (mbarrier).
+ *
+ * PROBLEM    gpu_warps_sync(i, n): all n threads that call it with the same i meet there.
+ *
+ *            A gpu_barrier counts arrivals. Its phase ends with the last one, and the next begins; a
+ *            waiter names the parity of the phase it waits for, 0 for the first. Waiting for parity 1
+ *            before any phase has ended returns at once. What a thread wrote before it arrived is
+ *            seen by those whose wait returned. CTAs of a cluster may arrive at each other's.
+ *
+ * LIMITS     gpu_warps_sync: i from 1 to 15, n a multiple of 32. The rest: code compiled for 9.0 or
+ *            later; in other code it does nothing and must not be reached.
+ */
+#ifndef MMLA_GPU_BARRIER_CUH
+#define MMLA_GPU_BARRIER_CUH
+
+#include <stdint.h>
+
+#define GPU_DEVICE static __device__ __forceinline__
+
+typedef uint64_t gpu_barrier;
+
+GPU_DEVICE void gpu_warps_sync(const int32_t i, const int32_t n) {
+    asm volatile("bar.sync %0, %1;" ::"r"(i), "r"(n) : "memory");
+}
+
+/* By one thread, before gpu_barrier_inits_publish. */
+GPU_DEVICE void gpu_barrier_init(uint32_t barrier, uint32_t arrivals) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
+                 : "memory");
+#endif
+}
+
+/* By the same thread; others may use the barriers after a barrier of the cluster. */
+GPU_DEVICE void gpu_barrier_inits_publish(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+GPU_DEVICE void gpu_barrier_arrive(uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+
+/* The address of the same place in CTA `rank` of the cluster. */
+GPU_DEVICE uint32_t gpu_cluster_address(uint32_t smem, uint32_t rank) {
+    uint32_t address = smem;
+#if __CUDA_ARCH__ >= 900
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(smem), "r"(rank));
+#endif
+    return address;
+}
+
+/* At a barrier of CTA `rank`. */
+GPU_DEVICE void gpu_barrier_arrive_at(uint32_t barrier, uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
+                     gpu_cluster_address(barrier, rank))
+                 : "memory");
+#endif
+}
+
+GPU_DEVICE void gpu_barrier_wait(uint32_t barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+#endif
+}
+
+/* The same where those who arrive are of other CTAs. */
+GPU_DEVICE void gpu_barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+#endif
+}
+
+/* Loads from and stores to the shared memory of a CTA of the cluster (gpu_cluster_address). */
+GPU_DEVICE float4 gpu_cluster_load4(uint32_t address) {
+    float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
+#if __CUDA_ARCH__ >= 900
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address)
+                 : "memory");
+#endif
+    return x;
+}
+
+GPU_DEVICE void gpu_cluster_store4(uint32_t address, float4 x) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x),
+                 "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
+#endif
+}
+
+#undef GPU_DEVICE
+
+#endif

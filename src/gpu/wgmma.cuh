@@ -1,0 +1,157 @@
+/* wgmma.cuh - the matrix instructions of Hopper: a warpgroup multiplies tiles of shared memory.
+ *
+ * PROBLEM    d[64][N] += a[64][16] * b[16][N], bf16 factors, fp32 sums, by the 128 threads of four
+ *            warps of which the first has a number divisible by four. Thread t of them holds, with
+ *            w = t / 32, g = t % 32 / 4 and u = t % 4,
+ *
+ *                d[4 j], d[4 j + 1]        row 16 w + g        columns 8 j + 2 u, 8 j + 2 u + 1
+ *                d[4 j + 2], d[4 j + 3]    row 16 w + g + 8    the same
+ *
+ *            A use is: gpu_wgmma_begin, products, gpu_wgmma_commit, gpu_wgmma_wait, gpu_wgmma_use of
+ *            the sums. Between the first and the last no thread touches the sums.
+ *
+ * TILES      Both factors are tiles in shared memory that a descriptor names: columns of 64 bf16
+ *            (128 bytes a row), whose rows lie 128 bytes apart and whose 16-byte chunks are moved to
+ *            chunk ^ (row % 8); a column begins at a multiple of 1,024 bytes. A factor may have its
+ *            16 (the dim summed over) along the 128 bytes, gpu_wgmma_tile, or along the rows,
+ *            gpu_wgmma_tile_across.
+ *
+ * NUMERICS   As in mma.cuh.
+ *
+ * LIMITS     Code compiled for 9.0a. What generic instructions wrote to a tile is seen after
+ *            gpu_fence_async by the writer and a barrier.
+ */
+#ifndef MMLA_GPU_WGMMA_CUH
+#define MMLA_GPU_WGMMA_CUH
+
+#include <stdint.h>
+
+#define GPU_DEVICE static __device__ __forceinline__
+
+/* Whether this pass of the compiler makes code that has these instructions. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define GPU_HAS_WGMMA 1
+#else
+#define GPU_HAS_WGMMA 0
+#endif
+
+enum {
+    GPU_WGMMA_ROWS = 64,
+    GPU_WGMMA_DEPTH = 16,                                       /* summed over by one instruction */
+    GPU_WGMMA_ROW_BYTES = 128,                                  /* of a column of a tile */
+    GPU_WGMMA_EIGHT_ROWS = 8 * GPU_WGMMA_ROW_BYTES,             /* the unit the swizzle repeats with */
+    GPU_WGMMA_STEP = GPU_WGMMA_DEPTH * 2 >> 4,                  /* of a tile's descriptor, along it */
+    GPU_WGMMA_STEP_ACROSS = GPU_WGMMA_DEPTH * GPU_WGMMA_ROW_BYTES >> 4 /* across it */
+};
+
+/* Descriptor: address, two strides (in units of 16 bytes), 128-byte swizzle. */
+GPU_DEVICE uint64_t gpu_wgmma_descriptor(uint32_t smem, uint32_t leading, uint32_t stride) {
+    return (uint64_t)1 << 62 | (uint64_t)(stride >> 4) << 32 | (uint64_t)(leading >> 4) << 16 |
+           (smem & 0x3FFFFu) >> 4;
+}
+
+/* The dim summed over lies along a row: groups of eight rows follow each other. Steps of 16 add
+ * GPU_WGMMA_STEP, within the 64 of a column. */
+GPU_DEVICE uint64_t gpu_wgmma_tile(uint32_t smem) {
+    return gpu_wgmma_descriptor(smem, 16, GPU_WGMMA_EIGHT_ROWS);
+}
+
+/* The dim summed over goes down the rows; the other runs along a row of 64 and then into the next
+ * column, column_bytes later. Steps of 16 rows add GPU_WGMMA_STEP_ACROSS. */
+GPU_DEVICE uint64_t gpu_wgmma_tile_across(uint32_t smem, uint32_t column_bytes) {
+    return gpu_wgmma_descriptor(smem, column_bytes, GPU_WGMMA_EIGHT_ROWS);
+}
+
+/* What the threads wrote to shared memory before is seen by matrix instructions and bulk copies
+ * after a barrier. */
+GPU_DEVICE void gpu_fence_async(void) {
+#if GPU_HAS_WGMMA
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+/* Before the first product, and whenever other instructions wrote the sums. */
+GPU_DEVICE void gpu_wgmma_begin(void) {
+#if GPU_HAS_WGMMA
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+
+GPU_DEVICE void gpu_wgmma_commit(void) {
+#if GPU_HAS_WGMMA
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+
+/* Until all committed products are done. */
+GPU_DEVICE void gpu_wgmma_wait(void) {
+#if GPU_HAS_WGMMA
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+}
+
+/* Keeps what reads the sums behind the wait. */
+GPU_DEVICE void gpu_wgmma_use(float *d, const int32_t n) {
+#pragma unroll
+    for (int32_t i = 0; i < n; i++) {
+        asm volatile("" : "+f"(d[i])::"memory");
+    }
+}
+
+/* Registers of each thread of a warpgroup from here on: more, or fewer for others to have more. */
+#if GPU_HAS_WGMMA
+#define GPU_REGISTERS_RAISE(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)(n)))
+#define GPU_REGISTERS_LOWER(n) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)(n)))
+#else
+#define GPU_REGISTERS_RAISE(n) (void)(n)
+#define GPU_REGISTERS_LOWER(n) (void)(n)
+#endif
+
+/* Operands of an asm statement: the sums d[i] .. d[i + 7], and so on. */
+#define D8(i)                                                                               \
+    "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]),     \
+        "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
+#define D32(i) D8(i), D8((i) + 8), D8((i) + 16), D8((i) + 24)
+#define D64(i) D32(i), D32((i) + 32)
+/* clang-format off */
+#define N32                                                                                 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define N64                                                                                 \
+    N32 ", "                                                                                \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "      \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+/* clang-format on */
+
+/* d[64][64] = a b, added to d when `add`; both tiles have the dim summed over along their rows. */
+GPU_DEVICE void gpu_wgmma_n64(float d[32], uint64_t a, uint64_t b, bool add) {
+#if GPU_HAS_WGMMA
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" N32
+                 "}, %32, %33, p, 1, 1, 0, 0;\n"
+                 "}"
+                 : D32(0)
+                 : "l"(a), "l"(b), "r"((int32_t)add));
+#endif
+}
+
+/* d[64][128] += a b; b has the dim summed over down its rows. */
+GPU_DEVICE void gpu_wgmma_n128_across(float d[64], uint64_t a, uint64_t b) {
+#if GPU_HAS_WGMMA
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" N64
+                 "}, %64, %65, 1, 1, 1, 0, 1;"
+                 : D64(0)
+                 : "l"(a), "l"(b));
+#endif
+}
+
+#undef N64
+#undef N32
+#undef D64
+#undef D32
+#undef D8
+#undef GPU_DEVICE
+
+#endif
