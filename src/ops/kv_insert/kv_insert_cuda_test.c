@@ -1,5 +1,5 @@
-/* The arithmetic that kv_insert's kernels share with the host: shares of rows, claims, e2m1 codes
- * without a division. */
+/* The arithmetic that kv_insert's kernels share with the host: shares of rows, claims, e2m1 codes by
+ * shifts and without a division. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,11 +20,11 @@ static uint64_t seed;
 
 static void insert_warps_cover_every_row_once(void **state) {
     (void)state;
-    static const int64_t n[] = {1, 2, 31, 256, 3168, 3169, 4097, 65536, 1 << 20, INT32_MAX};
+    static const int64_t n[] = {1, 2, 31, 256, 4224, 4225, 5000, 65536, 1 << 20, INT32_MAX};
     for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
-        for (int32_t n_sms = 1; n_sms <= 256; n_sms += 51) {
+        for (int64_t n_warps = 24; n_warps <= 8192; n_warps += 1021) {
             for (int32_t at_once = 1; at_once <= 4; at_once += 3) {
-                const int32_t warp_rows = kv_insert_warp_rows(n[i], n_sms, at_once);
+                const int32_t warp_rows = kv_insert_warp_rows(n[i], n_warps, at_once);
                 assert_in_range(warp_rows, 1, KV_INSERT_WARP);
                 assert_true(warp_rows == 1 || warp_rows % at_once == 0);
                 const int64_t blocks = kv_insert_n_blocks(n[i], warp_rows);
@@ -33,71 +33,119 @@ static void insert_warps_cover_every_row_once(void **state) {
             }
         }
     }
-    assert_int_equal(kv_insert_warp_rows(256, 132, 1), 1); /* a decode step: a warp a row */
-    assert_int_equal(kv_insert_warp_rows(132 * 24, 132, 4), 1);
-    assert_int_equal(kv_insert_warp_rows(132 * 24 + 1, 132, 1), 2);
+    assert_int_equal(kv_insert_warp_rows(256, 4224, 1), 1); /* a decode step: a warp a row */
+    assert_int_equal(kv_insert_warp_rows(4224, 4224, 4), 1);
+    assert_int_equal(kv_insert_warp_rows(4225, 4224, 1), 2);
 }
 
-static void insert_claim_holds_slot_and_row(void **state) {
-    (void)state;
-    static const int64_t numbers[] = {0, 1, 77, INT32_MAX - 1};
-    for (int i = 0; i < 4; i++) {
-        for (int j = 0; j < 4; j++) {
-            const uint64_t claim = kv_insert_claim(numbers[i], numbers[j]);
-            assert_true(claim != 0);
-            assert_int_equal(kv_insert_claim_slot(claim), numbers[i]);
-            assert_int_equal(kv_insert_claim_row(claim), numbers[j]);
-        }
-        assert_true(kv_insert_claim(numbers[i], 8) > kv_insert_claim(numbers[i], 7));
-    }
+/* A call's rows in host memory, and a table as the kernels have it. */
+enum { N_ROWS = 4096 };
+static int64_t slots[N_ROWS], positions[N_ROWS];
+static uint32_t claims[KV_INSERT_ROW_CLAIMS * N_ROWS];
+
+static kv_insert_params params_of(int64_t n, int64_t n_slots) {
+    kv_insert_params p = {
+        .problem = {.desc = {.ratio = 1, .rope_positions = 100}, .cache = {.n_slots = n_slots}},
+        .args = {.n_slots = n, .slots = slots, .positions = positions},
+        .claims = claims};
+    p.n_claims = kv_insert_n_claims(&p.problem, n);
+    memset(positions, 0, sizeof positions);
+    return p;
 }
 
 static void insert_claim_search_stays_in_the_table(void **state) {
     (void)state;
-    static const uint32_t n_claims[] = {2, 6, 5000, 1u << 22, 2u * INT32_MAX};
+    static const uint32_t n_claims[] = {3, 7, 5000, 1u << 22, UINT32_MAX - 1};
     test_rng rng = {seed};
     for (int i = 0; i < 5; i++) {
+        const uint32_t n = n_claims[i];
         for (int j = 0; j < 10000; j++) {
             const int64_t slot = test_rng_below(&rng, INT32_MAX);
-            assert_true(kv_insert_claim_first(slot, n_claims[i]) < n_claims[i]);
+            const uint32_t first = kv_insert_claim_first(slot, n);
+            assert_true(first < n);
+            uint32_t at = first;
+            for (uint32_t steps = 0; steps < 5 && steps < n; steps++) {
+                assert_int_equal(kv_insert_claim_steps(first, at, n), steps);
+                at = kv_insert_claim_next(at, n);
+            }
         }
-        assert_int_equal(kv_insert_claim_next(n_claims[i] - 1, n_claims[i]), 0);
-        assert_int_equal(kv_insert_claim_next(0, n_claims[i]), 1);
+        assert_int_equal(kv_insert_claim_next(n - 1, n), 0);
+        assert_int_equal(kv_insert_claim_next(0, n), 1);
     }
 }
 
-static void insert_table_has_twice_the_slots_that_can_be_named(void **state) {
+static void insert_table_has_four_places_a_row_or_slot_but_one(void **state) {
     (void)state;
     mmla_kv_insert_problem p = {.cache = {.n_slots = 1000}};
-    assert_int_equal(kv_insert_n_claims(&p, 400), 800);
-    assert_int_equal(kv_insert_n_claims(&p, 4000), 2000);
-    p.cache.n_slots = INT32_MAX;
-    assert_true(kv_insert_n_claims(&p, INT32_MAX) == 2u * INT32_MAX);
+    assert_int_equal(kv_insert_n_claims(&p, 400), 1599);
+    assert_int_equal(kv_insert_n_claims(&p, 4000), 3999);
+    p.cache.n_slots = 0;
+    assert_int_equal(kv_insert_n_claims(&p, 4000), 0);
+    p.cache.n_slots = 1;
+    assert_int_equal(kv_insert_n_claims(&p, 4000), 3);
+    p.cache.n_slots = INT32_MAX; /* as many as 32 bits can number, and twice the slots */
+    assert_true(kv_insert_n_claims(&p, INT32_MAX) == UINT32_MAX - 1);
+    assert_true(kv_insert_n_claims(&p, INT32_MAX) / 2 >= INT32_MAX);
+    assert_true(kv_insert_n_claims(&p, 1 << 30) == UINT32_MAX - 1);
+    assert_true(kv_insert_n_claims(&p, (1 << 30) - 1) == UINT32_MAX - 4);
 }
 
-/* Slots as decode and prefill name them: the search must be short although the table is half full. */
-static void insert_claims_of_regular_slots_are_found_soon(void **state) {
+/* What a table may hold before: numbers of no row, of rows that are not written, of rows whose search
+ * does not come by. */
+static void insert_only_rows_that_come_by_have_a_claim(void **state) {
     (void)state;
-    enum { N = 4096, N_CLAIMS = 2 * N };
-    static uint64_t claims[N_CLAIMS];
-    static const int64_t strides[] = {1, 2, 61, 64, 256, 4096, 65536, 130048};
-    for (int i = 0; i < 8; i++) {
-        int64_t steps = 0;
-        memset(claims, 0, sizeof claims);
-        for (int64_t row = 0; row < N; row++) {
-            const int64_t slot = row * strides[i];
-            uint32_t at = kv_insert_claim_first(slot, N_CLAIMS);
-            while (claims[at] != 0) {
-                at = kv_insert_claim_next(at, N_CLAIMS);
-                steps++;
-            }
-            claims[at] = kv_insert_claim(slot, row);
+    const int64_t n = 1000;
+    kv_insert_params p = params_of(n, 100000);
+    for (int64_t t = 0; t < n; t++) {
+        slots[t] = 7 * t;
+    }
+    for (uint32_t t = 0; t < n; t++) {
+        const uint32_t first = kv_insert_claim_first(slots[t], p.n_claims);
+        uint32_t at = first;
+        for (uint32_t steps = 0; steps < 2 * KV_INSERT_PROBES; steps++) {
+            assert_int_equal(kv_insert_claim_slot(&p, t, at),
+                             steps < KV_INSERT_PROBES ? slots[t] : -1);
+            at = kv_insert_claim_next(at, p.n_claims);
         }
-        assert_in_range(steps, 0, 4 * N);
+    }
+    const uint32_t at = kv_insert_claim_first(slots[3], p.n_claims);
+    assert_int_equal(kv_insert_claim_slot(&p, 3, at), 21);
+    positions[3] = 100; /* refused */
+    assert_int_equal(kv_insert_claim_slot(&p, 3, at), -1);
+    positions[3] = 0;
+    slots[3] = -1;
+    assert_int_equal(kv_insert_claim_slot(&p, 3, at), -1);
+    slots[3] = 100000;
+    assert_int_equal(kv_insert_claim_slot(&p, 3, at), -1);
+    static const uint32_t nobody[] = {1000, 1001, INT32_MAX, 1u << 31, UINT32_MAX};
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(kv_insert_claim_slot(&p, nobody[i], at), -1);
     }
 }
 
-/* a, at most 6 * 2^-14, to the nearest fp16, ties to even: a sum with a power of two whose last bit
+/* Slots as decode and prefill name them: every search must end soon. */
+static void insert_claims_of_regular_slots_are_found_soon(void **state) {
+    (void)state;
+    static const int64_t strides[] = {1, 2, 61, 64, 256, 4096, 65536, 130048};
+    for (int i = 0; i < 8; i++) {
+        kv_insert_params p = params_of(N_ROWS, INT32_MAX);
+        int64_t steps = 0;
+        memset(claims, 0xFF, sizeof claims);
+        for (uint32_t row = 0; row < N_ROWS; row++) {
+            slots[row] = row * strides[i];
+            uint32_t at = kv_insert_claim_first(slots[row], p.n_claims), own = 0;
+            for (; kv_insert_claim_slot(&p, claims[at], at) >= 0; own++) {
+                at = kv_insert_claim_next(at, p.n_claims);
+            }
+            assert_true(own < KV_INSERT_PROBES);
+            claims[at] = row;
+            steps += own;
+        }
+        assert_in_range(steps, 0, N_ROWS);
+    }
+}
+
+/* a, at most 2^15, to the nearest fp16, ties to even: a sum with a power of two whose last bit
  * is fp16's. */
 static uint32_t f16_from_f32(float a) {
     if (a < 0x1p-14f) { /* subnormals are multiples of 2^-24, and 2^-14 is 1024 of them */
@@ -109,37 +157,97 @@ static uint32_t f16_from_f32(float a) {
     return (mmla_bits_of_f32((a + magic) - magic) >> 13) - (112u << 10);
 }
 
-static uint32_t code_of_product(float x, float factor) {
-    const float most = MMLA_E2M1_MAX * 0x1p-14f;
-    const uint32_t signs = mmla_bits_of_f32(x) >> 16 & 0x8000u;
-    return mmla_e2m1x2_from_f16x2_times_2_14th(f16_from_f32(fminf(fabsf(x * factor), most)), signs);
+/* Codes of eight numbers, as e2m1_codes has them: true when all went the short way. */
+static bool codes_of_products(const float x[8], float factor, uint32_t *eight) {
+    uint32_t seen = 0, rounded[4];
+    for (int j = 0; j < 4; j++) {
+        uint32_t halves = 0;
+        for (int k = 0; k < 2; k++) {
+            const float y = x[j + 4 * k] * factor;
+            const uint32_t sign = mmla_bits_of_f32(y) >> 16 & 0x8000u;
+            const float most = 0x1p15f; /* of fp16, far beyond e2m1 */
+            const uint32_t half =
+                isnan(y) ? 0x7FFF : sign | f16_from_f32(fabsf(y) < most ? fabsf(y) : most);
+            halves |= half << 16 * k;
+        }
+        rounded[j] = kv_insert_e2m1_round(halves);
+        seen |= halves | rounded[j];
+    }
+    *eight = kv_insert_e2m1_join(rounded[0], rounded[2], rounded[1], rounded[3]);
+    return (seen & KV_INSERT_E2M1_BEYOND) == 0;
 }
 
+/* Every value beside others, against one code after the other. */
+static void check_codes(float factor, float divisor) {
+    uint32_t short_ways = 0;
+    for (uint32_t code = 0; code < 65536; code += 8) {
+        float x[8];
+        uint32_t eight, want = 0;
+        bool is_within = true;
+        for (uint32_t i = 0; i < 8; i++) { /* signs differ */
+            x[i] = mmla_bf16_to_f32((uint16_t)((code + i) ^ (i % 3 == 0 ? 0x8000 : 0)));
+            want |= (uint32_t)mmla_e2m1_from_f32(x[i] / divisor) << 4 * i;
+            is_within &= fabsf(x[i] / divisor) < 7.0f;
+        }
+        const bool is_short = codes_of_products(x, factor, &eight);
+        if (is_short != is_within || (is_short && eight != want)) {
+            fail_msg("%08X, not %08X, of %a and on, by %a", eight, want, (double)x[0],
+                     (double)divisor);
+        }
+        short_ways += is_short;
+    }
+    assert_true(short_ways > 100);
+}
+
+/* Under every scale, by factors as a division in hardware may have them: wrong by two units of the
+ * last place, by ten here. */
 static void e2m1_by_product_is_by_division_for_every_value_and_scale(void **state) {
     (void)state;
     for (int scale = 1; scale <= MMLA_E4M3_MAX_CODE; scale++) {
         const float divisor = mmla_e4m3_to_f32((uint8_t)scale);
-        const float factor = kv_insert_e2m1_factor((uint8_t)scale);
-        for (uint32_t code = 0; code < 65536; code++) {
-            const float x = mmla_bf16_to_f32((uint16_t)code);
-            if (!isnan(x) && code_of_product(x, factor) != mmla_e2m1_from_f32(x / divisor)) {
-                fail_msg("%a / %a", (double)x, (double)divisor);
-            }
+        const uint32_t factor = mmla_bits_of_f32(kv_insert_e2m1_factor(divisor));
+        for (int off = -10; off <= 10; off += 5) {
+            check_codes(mmla_f32_of_bits(factor + (uint32_t)off), divisor);
         }
     }
 }
 
 static void e2m1_by_product_is_exact_for_every_power_of_two(void **state) {
     (void)state;
-    for (int byte = 1; byte < 256; byte++) {
-        const float inverse = mmla_ue8m0_inverse((uint8_t)byte);
-        for (uint32_t code = 0; code < 65536; code++) {
-            const float x = mmla_bf16_to_f32((uint16_t)code);
-            if (!isnan(x) &&
-                code_of_product(x, inverse * 0x1p-14f) != mmla_e2m1_from_f32(x * inverse)) {
-                fail_msg("%a * %a", (double)x, (double)inverse);
-            }
+    for (int exponent = -120; exponent < 120; exponent += 3) {
+        const float divisor = ldexpf(1.0f, exponent);
+        check_codes(ldexpf(1.0f, -exponent - 14), divisor);
+    }
+}
+
+/* Numbers of 7 and more, NaN, and infinities go the slow way, wherever they stand; none below does. */
+static void e2m1_beyond_is_seen_at_every_place(void **state) {
+    (void)state;
+    static const float beyond[] = {7.0f, -7.0f, 8.0f, 100.0f, -3e38f, INFINITY, -INFINITY, NAN};
+    for (int place = 0; place < 8; place++) {
+        float x[8] = {0.5f, -1.0f, 6.0f, -6.0f, 0.0f, -0.0f, 6.97f, -6.97f};
+        uint32_t eight;
+        assert_true(codes_of_products(x, 0x1p-14f, &eight));
+        for (int i = 0; i < 8; i++) {
+            x[place] = beyond[i];
+            assert_false(codes_of_products(x, 0x1p-14f, &eight));
         }
+    }
+}
+
+static void e2m1_scale_by_product_is_by_division_for_every_maximum(void **state) {
+    (void)state;
+    for (uint32_t code = 0; code <= 0x7F80; code++) {
+        const float amax = mmla_bf16_to_f32((uint16_t)code);
+        assert_int_equal(mmla_e4m3_from_f32(kv_insert_e2m1_raw_scale(amax)),
+                         mmla_quant_e2m1_scale(amax));
+    }
+}
+
+static void ue8m0_inverse_is_that_of_the_definition(void **state) {
+    (void)state;
+    for (uint32_t byte = 1; byte < 256; byte++) {
+        assert_true(kv_insert_ue8m0_inverse(byte) == mmla_ue8m0_inverse((uint8_t)byte));
     }
 }
 
@@ -147,12 +255,15 @@ int main(int argc, char **argv) {
     seed = test_seed(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(insert_warps_cover_every_row_once),
-        cmocka_unit_test(insert_claim_holds_slot_and_row),
         cmocka_unit_test(insert_claim_search_stays_in_the_table),
-        cmocka_unit_test(insert_table_has_twice_the_slots_that_can_be_named),
+        cmocka_unit_test(insert_table_has_four_places_a_row_or_slot_but_one),
+        cmocka_unit_test(insert_only_rows_that_come_by_have_a_claim),
         cmocka_unit_test(insert_claims_of_regular_slots_are_found_soon),
         cmocka_unit_test(e2m1_by_product_is_by_division_for_every_value_and_scale),
         cmocka_unit_test(e2m1_by_product_is_exact_for_every_power_of_two),
+        cmocka_unit_test(e2m1_beyond_is_seen_at_every_place),
+        cmocka_unit_test(e2m1_scale_by_product_is_by_division_for_every_maximum),
+        cmocka_unit_test(ue8m0_inverse_is_that_of_the_definition),
     };
     return cmocka_run_group_tests_name("kv_insert_cuda", tests, NULL, NULL);
 }

@@ -1,0 +1,169 @@
+/* kv_insert_slots.cuh - which row is the last of its slot: by a scan of later slots, or by claims.
+ *
+ * PROBLEM    Warps are not ordered, and of the rows of one slot the last has to stay.
+ *
+ * SCAN       A block has eight rows, and its threads all later slots between them, up to eight each:
+ *            independent loads that are under way together with those of the rows. A thread compares
+ *            each with the eight, in 32 bits.
+ *
+ * CLAIMS     One table for all blocks (kv_insert_cuda.h). Rows claim while they are stored, and a row
+ *            that meets another of its slot leaves a note. Only then does the next launch store the
+ *            owner of each slot again: whoever stored in between was some other row of the call.
+ *
+ * LIMITS     Every index is looked at before an address is formed from it: a number in the table is a
+ *            row only below n_slots. A search ends after KV_INSERT_PROBES places, whatever is there.
+ */
+#ifndef MMLA_OPS_KV_INSERT_SLOTS_CUH
+#define MMLA_OPS_KV_INSERT_SLOTS_CUH
+
+#include "ops/kv_insert/kv_insert_cuda.h"
+
+#define ALL 0xFFFFFFFFu
+#define INLINE static __device__ __forceinline__
+#define NO_SLOT 0x9E3779B1u   /* low bits of no legal slot, nor of what callers write for none */
+#define NOT_LATER 0xFFFFFFFFu /* another */
+
+static_assert(KV_INSERT_SCAN_ROWS % KV_INSERT_THREADS == 0, "later slots of a thread");
+
+/* The place of a row with this slot and position. */
+INLINE mmla_kv_insert_place place_of(const kv_insert_params *p, int64_t slot, int64_t position) {
+    mmla_kv_insert_args one = {};
+    one.slots = &slot;
+    one.positions = &position;
+    return mmla_kv_insert_place_get(&p->problem, &one, 0);
+}
+
+/* Slots of rows past a block, every KV_INSERT_THREADS-th by a thread; past the last, none that could
+ * be taken for a legal one. */
+INLINE void load_later(const kv_insert_params *p, int64_t after, int64_t later[KV_INSERT_LATER]) {
+#pragma unroll
+    for (int i = 0; i < KV_INSERT_LATER; i++) {
+        const int64_t t = after + i * KV_INSERT_THREADS + threadIdx.x;
+        later[i] = t < p->args.n_slots ? __ldg(&p->args.slots[t]) : NOT_LATER;
+    }
+}
+
+/* Whether a legal row after row `warp` of the block has its slot, for the warp of that row; all
+ * threads of the block come here. Lane i has the slot of row i of the block, -1 when it is not to be
+ * written, and some slots of the rows from `after` on. */
+INLINE bool is_named_later(const kv_insert_params *p,
+                           int64_t after,
+                           int64_t slot,
+                           const int64_t later[KV_INSERT_LATER],
+                           int warp,
+                           int lane,
+                           uint32_t named[KV_INSERT_WARPS]) {
+    const int64_t mine = __shfl_sync(ALL, slot, warp);
+    const bool in_block = __any_sync(ALL, lane > warp && slot >= 0 && slot == mine);
+    if (after >= p->args.n_slots) { /* of all threads */
+        return in_block;
+    }
+    uint32_t of_rows[KV_INSERT_WARPS], bits = 0;
+#pragma unroll
+    for (int i = 0; i < KV_INSERT_WARPS; i++) { /* a legal slot has 31 bits */
+        of_rows[i] = __shfl_sync(ALL, slot < 0 ? NO_SLOT : (uint32_t)slot, i);
+    }
+    uint32_t near = 0; /* bit i: later[i] has the low bits of one of them */
+#pragma unroll
+    for (int i = 0; i < KV_INSERT_LATER; i++) {
+        bool is_near = false;
+#pragma unroll
+        for (int j = 0; j < KV_INSERT_WARPS; j++) {
+            is_near |= (uint32_t)later[i] == of_rows[j];
+        }
+        near |= is_near ? 1u << i : 0u;
+    }
+    for (; near != 0; near &= near - 1) { /* nearly never */
+        const int64_t t = after + (__ffs((int)near) - 1) * KV_INSERT_THREADS + threadIdx.x;
+        const int64_t its = mmla_kv_insert_place_get(&p->problem, &p->args, t).slot;
+#pragma unroll
+        for (int j = 0; j < KV_INSERT_WARPS; j++) {
+            bits |= its >= 0 && (uint32_t)its == of_rows[j] ? 1u << j : 0u;
+        }
+    }
+    bits = __reduce_or_sync(ALL, bits);
+    if (lane == 0) {
+        named[warp] = bits;
+    }
+    __syncthreads();
+    bits = __reduce_or_sync(ALL, lane < KV_INSERT_WARPS ? named[lane] : 0u);
+    return in_block || (bits >> warp & 1u) != 0;
+}
+
+/* Claims a slot for row t, which is to be written. When another row has or wants it, or no place is
+ * left, one of them that loses is noted: one is enough. */
+INLINE void claim(const kv_insert_params *p, uint32_t t, int64_t slot) {
+    uint32_t at = kv_insert_claim_first(slot, p->n_claims), loser = t;
+#pragma unroll 1 /* nearly always the first place ends it */
+    for (int i = 0; i < KV_INSERT_PROBES; i++) {
+        uint32_t there = __ldcg(&p->claims[at]);
+        int64_t its = there == t ? slot : kv_insert_claim_slot(p, there, at);
+        if (its < 0) {
+            const uint32_t before = atomicCAS(&p->claims[at], there, t);
+            if (before == there) {
+                return;
+            }
+            there = before; /* and a claim: another row of this call was faster */
+            its = kv_insert_claim_slot(p, there, at);
+        }
+        if (its == slot) {
+            if (there == t) { /* left by the same call before */
+                return;
+            }
+            atomicMax(&p->claims[at], t);
+            loser = there < t ? there : t;
+            break;
+        }
+        at = kv_insert_claim_next(at, p->n_claims);
+    }
+    p->claims[p->n_claims] = loser;
+}
+
+/* The row that has claimed a slot, of all the last; -1 when none could. */
+INLINE int64_t owner_of(const kv_insert_params *p, int64_t slot) {
+    uint32_t at = kv_insert_claim_first(slot, p->n_claims);
+#pragma unroll 1 /* nearly always the first place ends it */
+    for (int i = 0; i < KV_INSERT_PROBES; i++) {
+        const uint32_t there = p->claims[at];
+        const int64_t its = kv_insert_claim_slot(p, there, at);
+        if (its == slot) {
+            return there;
+        }
+        if (its < 0) {
+            break;
+        }
+        at = kv_insert_claim_next(at, p->n_claims);
+    }
+    return -1;
+}
+
+/* Whether the rows were stored in an order that may be wrong. What the word holds when no row has
+ * lost its slot is anything, like the claims. */
+INLINE bool has_loser(const kv_insert_params *p) {
+    const uint32_t t = p->claims[p->n_claims];
+    if (t >= p->args.n_slots) {
+        return false;
+    }
+    const int64_t slot = mmla_kv_insert_place_get(&p->problem, &p->args, t).slot;
+    return slot >= 0 && owner_of(p, slot) != t;
+}
+
+/* Bit i: row first + i is the last of its slot. Each lane comes with the slot of its own row. Rows
+ * without a claim look at all later slots, 32 at once. */
+INLINE uint32_t rows_to_repair(const kv_insert_params *p, int64_t first, int64_t slot, int lane) {
+    const int64_t owner = slot < 0 ? -1 : owner_of(p, slot), n = p->args.n_slots;
+    uint32_t last = __ballot_sync(ALL, slot >= 0 && owner == first + lane);
+    for (uint32_t rest = __ballot_sync(ALL, slot >= 0 && owner < 0); rest != 0; rest &= rest - 1) {
+        const int i = __ffs((int)rest) - 1;
+        const int64_t its = __shfl_sync(ALL, slot, i);
+        bool later = false;
+        for (int64_t t = first + i + 1 + lane; t < n && !later; t += KV_INSERT_WARP) {
+            later = __ldg(&p->args.slots[t]) == its &&
+                    mmla_kv_insert_place_get(&p->problem, &p->args, t).slot == its;
+        }
+        last |= __any_sync(ALL, later) ? 0u : 1u << i;
+    }
+    return last;
+}
+
+#endif
