@@ -1,27 +1,108 @@
-/* The arithmetic by which kv_gather's warps find their rows: every row is found by one warp. */
+/* The arithmetic by which kv_gather's warps find their rows: every row is found by one warp. With a GPU,
+ * a room that is too large to be covered, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
+#include "base/gpu_memory.h"
 #include "ops/kv_gather/kv_gather_cuda.h"
+#include "support/gather_fixture.h"
 #include "support/rng.h"
 
 static uint64_t seed;
 
-static void gather_blocks_are_at_least_one_and_no_more_than_tiles(void **state) {
+/* A plan's room on a GPU. */
+static mmla_kv_gather_problem problem_of(int64_t room, int32_t n_sms) {
+    return (mmla_kv_gather_problem){.desc = {.rows = room + 7, .offset = 7},
+                                    .gpu = {.n_sms = n_sms}};
+}
+
+static void gather_covers_a_small_room_and_deals_a_large_one(void **state) {
     (void)state;
-    mmla_kv_gather_problem p = {.desc = {.rows = 100, .offset = 99}, .gpu = {.n_sms = 132}};
-    assert_int_equal(kv_gather_n_blocks(&p, 1), 1);
-    assert_int_equal(kv_gather_n_blocks(&p, 7), 7);
-    assert_int_equal(kv_gather_n_blocks(&p, 1000), 132 * KV_GATHER_BLOCKS);
-    p.desc.offset = 100;
-    assert_int_equal(kv_gather_n_blocks(&p, 1000), 1); /* no room: faults are still counted */
-    p.desc = (mmla_kv_gather_desc){.rows = INT32_MAX};
-    assert_int_equal(kv_gather_n_blocks(&p, INT32_MAX), 132 * KV_GATHER_BLOCKS);
+    static const int64_t rooms[] = {0, 1, 3, 8, 100, 128, 2048, 16384, 131072, INT32_MAX - 7};
+    static const int64_t requests[] = {1, 2, 8, 100, 3000, 65535, 65536, INT32_MAX};
+    for (int i = 0; i < 10; i++) {
+        for (int j = 0; j < 8; j++) {
+            for (int32_t n_sms = 1; n_sms < 200; n_sms += 131) {
+                const mmla_kv_gather_problem p = problem_of(rooms[i], n_sms);
+                const kv_gather_grid grid = kv_gather_grid_of(&p, requests[j]);
+                const int64_t n_resident = (int64_t)n_sms * KV_GATHER_BLOCKS;
+                assert_true(grid.x >= 1 && grid.tile_rows >= 1);
+                assert_true(grid.tile_rows <= KV_GATHER_TILE_ROWS && grid.tile_rows != 3);
+                if (grid.is_dealt) {
+                    assert_true(grid.x == n_resident && grid.y == 1);
+                    assert_int_equal(grid.tile_rows, KV_GATHER_TILE_ROWS);
+                    continue;
+                }
+                const int64_t covered = (int64_t)grid.x * KV_GATHER_WARPS * grid.tile_rows;
+                assert_true(covered >= rooms[i] && grid.y == requests[j]);
+                assert_true(covered - KV_GATHER_WARPS * grid.tile_rows < rooms[i] || grid.x == 1);
+                assert_true(grid.y <= KV_GATHER_GRID_Y);
+                assert_true((int64_t)grid.x * grid.y <= KV_GATHER_WAVES * n_resident);
+            }
+        }
+    }
+}
+
+static void gather_gives_a_warp_as_few_rows_as_keep_all_busy(void **state) {
+    (void)state;
+    static const struct {
+        int64_t room, n_requests;
+        uint32_t x;
+        int32_t tile_rows;
+    } cases[] = {{128, 8, 16, 1},  {528, 8, 66, 1},  {536, 8, 34, 2},    {1056, 8, 66, 2},
+                 {1064, 8, 34, 4}, {2048, 8, 64, 4}, {16384, 8, 512, 4}, {1, 1, 1, 1}};
+    for (int i = 0; i < 8; i++) {
+        const mmla_kv_gather_problem p = problem_of(cases[i].room, 132);
+        const kv_gather_grid grid = kv_gather_grid_of(&p, cases[i].n_requests);
+        assert_false(grid.is_dealt);
+        assert_int_equal(grid.x, cases[i].x);
+        assert_int_equal(grid.tile_rows, cases[i].tile_rows);
+    }
+    const mmla_kv_gather_problem p = problem_of(16896, 132);
+    assert_false(kv_gather_grid_of(&p, 8).is_dealt);
+    assert_true(kv_gather_grid_of(&p, 9).is_dealt);
+}
+
+/* In two steps or in one, with any page numbers. */
+static void gather_places_are_those_of_the_table(void **state) {
+    (void)state;
+    enum { WIDTH = 5 };
+    static const int32_t page_tokens[] = {1, 2, 61, 64, 65536};
+    static const int32_t numbers[] = {0, 1, 2, 3, 4, -1, INT32_MIN, INT32_MAX};
+    static const uint32_t far[] = {INT32_MAX - 1, INT32_MAX, 1u << 31, UINT32_MAX};
+    for (int i = 0; i < 5; i++) {
+        mmla_kv_gather_problem p = {
+            .desc = {
+                .cache = {.format = MMLA_KV_V41_FP8, .page_tokens = page_tokens[i], .n_pages = 4},
+                .table_width = WIDTH,
+                .table_stride = WIDTH}};
+        assert_int_equal(mmla_kv_view_init(&p.desc.cache, "cache", &p.cache, NULL), MMLA_OK);
+        for (int n = 0; n < 8; n++) {
+            const int32_t table[WIDTH] = {3, numbers[n], 0, numbers[n], 2};
+            const mmla_kv_gather_args args = {.block_table = table};
+            for (uint32_t k = 0; k < (WIDTH + 1) * 64u + 4; k++) {
+                const uint32_t reach = (WIDTH + 1) * (uint32_t)page_tokens[i];
+                const uint32_t pos = k >= (WIDTH + 1) * 64u ? far[k % 4] : k * reach / 384;
+                const kv_gather_place place = kv_gather_place_of(&p, pos);
+                const int64_t slot = mmla_kv_gather_slot(&p, &args, 0, pos);
+                const int32_t page = kv_gather_has_entry(&p, place) ? table[place.entry] : -1;
+                const int64_t data_off = kv_gather_data_off(&p, place, page);
+                if (slot < 0) {
+                    assert_int_equal(data_off, -1);
+                    continue;
+                }
+                assert_int_equal(data_off, mmla_kv_data_offset(&p.cache, slot));
+                assert_int_equal(data_off + kv_gather_scale_from_data(&p, place),
+                                 mmla_kv_scale_offset(&p.cache, slot));
+            }
+        }
+    }
 }
 
 static void gather_finds_the_request_of_every_tile(void **state) {
@@ -46,7 +127,7 @@ static void gather_finds_the_request_of_every_tile(void **state) {
     }
 }
 
-/* The loop of the kernel, for all warps of a device: how often is each row of each request visited? */
+/* The loop over dealt tiles, for all warps of a device: how often is each row of each request visited? */
 static void gather_warps_visit_every_row_once(void **state) {
     (void)state;
     enum { REQUESTS = 2 * KV_GATHER_CHUNK_REQUESTS + 300, ROWS = 70 };
@@ -64,7 +145,9 @@ static void gather_warps_visit_every_row_once(void **state) {
                 int64_t n_tiles = 0;
                 for (int i = 0; i < KV_GATHER_CHUNK_REQUESTS; i++) {
                     begin[i] = n_tiles;
-                    n_tiles += from + i < REQUESTS ? kv_gather_n_tiles(n_rows[from + i]) : 0;
+                    n_tiles += from + i < REQUESTS
+                                   ? kv_gather_n_tiles(n_rows[from + i], KV_GATHER_TILE_ROWS)
+                                   : 0;
                 }
                 for (; tile < before + n_tiles; tile += n_blocks * KV_GATHER_WARPS) {
                     const int32_t i = kv_gather_find(begin, tile - before);
@@ -86,12 +169,51 @@ static void gather_warps_visit_every_row_once(void **state) {
     }
 }
 
+/* More requests than a GPU has blocks for, most of them short, and none with as many rows as there is
+ * room for. */
+static void gather_dealt_tiles_have_the_rows_of_the_reference(void **state) {
+    (void)state;
+    enum { N = 10000, ROOM = 2 * KV_GATHER_TILE_ROWS + 1 };
+    static const mmla_kv_format formats[] = {MMLA_KV_V4, MMLA_KV_V41_FP8, MMLA_KV_V41_FP4};
+    if (mmla_gpu_count() == 0) {
+        skip();
+    }
+    test_rng rng = {seed};
+    for (int i = 0; i < 3; i++) {
+        gather_fixture f = gather_fixture_create(formats[i]);
+        f.desc.cache.n_pages = 100;
+        f.desc.max_requests = f.args.n_requests = N;
+        f.desc.rows = ROOM;
+        f.desc.offset = 0;
+        gather_fixture_fill(&f, 2, test_rng_next(&rng));
+        for (int64_t r = 0; r < N; r++) {
+            const int64_t n = test_rng_below(&rng, 3) != 0 ? 0 : test_rng_below(&rng, ROOM + 2);
+            gather_fixture_seq_lens(&f)[r] = (int32_t)(n + test_rng_below(&rng, 6));
+            gather_fixture_gather_lens(&f)[r] = (int32_t)n;
+        }
+        const mmla_status status = gather_fixture_run(&f, "cuda");
+        const int32_t n_faults = f.n_faults;
+        uint8_t *got = malloc(f.out.bytes);
+        assert_non_null(got);
+        memcpy(got, f.out.data, f.out.bytes);
+        assert_int_equal(gather_fixture_run(&f, "reference"), status);
+        assert_int_equal(f.n_faults, n_faults);
+        assert_true(n_faults > 0);
+        assert_memory_equal(got, f.out.data, f.out.bytes);
+        free(got);
+        gather_fixture_destroy(&f);
+    }
+}
+
 int main(int argc, char **argv) {
     seed = test_seed(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gather_blocks_are_at_least_one_and_no_more_than_tiles),
+        cmocka_unit_test(gather_covers_a_small_room_and_deals_a_large_one),
+        cmocka_unit_test(gather_gives_a_warp_as_few_rows_as_keep_all_busy),
+        cmocka_unit_test(gather_places_are_those_of_the_table),
         cmocka_unit_test(gather_finds_the_request_of_every_tile),
         cmocka_unit_test(gather_warps_visit_every_row_once),
+        cmocka_unit_test(gather_dealt_tiles_have_the_rows_of_the_reference),
     };
     return cmocka_run_group_tests_name("kv_gather_cuda", tests, NULL, NULL);
 }
