@@ -67,6 +67,9 @@ static void gather_gives_a_warp_as_few_rows_as_keep_all_busy(void **state) {
     const mmla_kv_gather_problem p = problem_of(16896, 132);
     assert_false(kv_gather_grid_of(&p, 8).is_dealt);
     assert_true(kv_gather_grid_of(&p, 9).is_dealt);
+    const mmla_kv_gather_problem vast = problem_of(1, 4096); /* a grid has its limits, too */
+    assert_false(kv_gather_grid_of(&vast, KV_GATHER_GRID_Y).is_dealt);
+    assert_true(kv_gather_grid_of(&vast, KV_GATHER_GRID_Y + 1).is_dealt);
 }
 
 /* In two steps or in one, with any page numbers. */
