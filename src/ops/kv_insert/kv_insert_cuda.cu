@@ -6,52 +6,61 @@
  *            V4 584 B, V41_FP8 528 B, V41_FP4 288 B. An index key: 256 + 256 + 16 B read, 132 or
  *            68 B written. Lines of cos_sin come from L2 when positions repeat. At the bandwidth of
  *            an H200 a multiprocessor issues 250 to 350 instructions in the time the bytes of a row
- *            take; README.md has how many the kernels have. With norm these are the bound.
+ *            take; README.md has how many the kernels have. With norm these are the bound. A call of
+ *            few rows is bound by loads that wait for each other: two, slot and position, then the
+ *            line of cos_sin, while the row comes from memory.
  *
- * MOVEMENT   rows (HBM) --2 x 16 B a lane, a row ahead--> words[8], 16 bf16 of a lane
+ * MOVEMENT   slots, positions (L2) --a thread a row--> places (smem)
+ *            rows (HBM) --2 x 16 B a lane, a row ahead--> words[8], 16 bf16 of a lane
  *                --[squares --> smem, transposed --> 16 partial sums --> r]--> words[8]
  *                --last four lanes: --> smem --a pair a lane, cos_sin (L2)--> smem --> words[8]
+ *                --unpacked: from here the next row is loaded--> x[16], fp32
  *                --maxima, shuffled between lanes of a group--> scale --> codes
  *                --16 or 8 B a lane, one byte a group--> cache (HBM)
  *
  * TILES      lane l has dims 16 l .. 16 l + 15: no group is smaller, 16 codes of e4m3 are one store,
  *            and the rotated dims are whole lanes. They would be rotated by four lanes while 28 wait,
- *            so they go to all lanes, a pair each, and back. Up to 32 rows a warp, whose slots and
- *            positions are looked at by one lane each, all at once; then row after row, or four keys.
+ *            so they go to all lanes, a pair each, and back. A block has up to 256 rows, so that each
+ *            of its threads has one to look up; its warps take every eighth, or four keys of 32.
  *
- * ROLES      warps are independent but for the scan below; nothing is shared but the cache
+ * ROLES      the first threads of a block look up places and deal with duplicates; all convert
  *
  * DUPLICATES of the rows of a slot the last has to stay. Few rows (kv_insert_step): a block compares
  *            its slots with all later ones. Many: rows are stored as they come, and claim their
  *            slots meanwhile; a second launch ends at once when no row met another's claim, and else
  *            stores the last row of every slot again.
  *
- * BUDGET     smem   pairs 8 warps x 128 B, bits of the scan 32 B: 1,056 B a block; with norm squares
- *                   8 warps x 3,200 B + weights 2,560 B more: 29,216 B
+ * BUDGET     smem   places 256 x 24 B, pairs 8 warps x 128 B, slots and bits of a scan 64 B: 7,232 B a
+ *                   block; with norm squares 8 warps x 3,200 B + weights 2,560 B more: 35,392 B
  *            regs   65536 / (4 x 256), so 64 a thread; with norm 65536 / (3 x 256), so 80
- *            flight 32 warps x 2 rows of 1 KiB, 64 KiB a multiprocessor
+ *            flight 32 warps x 1 KiB a multiprocessor, of rows that wait while others are converted
  *
- * BARRIERS   __syncthreads: weights written; bits of the scan written (a block's last rows skip it)
+ * BARRIERS   __syncthreads: places and weights written; of a scan, bits written
  *
- * NUMERICS   the bytes of kv_insert_ref.c: the same operations, each rounded where it rounds; where
- *            another way is taken, it is proved to end at the same code (kv_insert_e2m1_factor)
+ * NUMERICS   the bytes of kv_insert_ref.c (kv_insert_encode.cuh)
  *
  * LIMITS     n_slots below 2^31; cos_sin and norm_weight are aligned to 4 bytes only
  */
 #include "ops/kv_insert/kv_insert_encode.cuh"
 #include "ops/kv_insert/kv_insert_slots.cuh"
 
-/* The rows of a warp as a lane sees them: its place in them, and where one of them goes, row number
- * `lane`, if bit `lane` of alive is set. */
-typedef struct warp_rows {
-    int lane, lanes, sub; /* lane `sub` of the `lanes` of a row */
-    int to;               /* rows below are the warp's */
-    uint32_t alive;
-    const uint16_t *ahead; /* the lane's part of the row that is loaded next */
-    int64_t ahead_step;
-    int64_t position, data_off;
-    int32_t scale_from_data;
-} warp_rows;
+/* Where a row of a block goes and where it is rotated; found by one thread for all lanes of its warp. */
+typedef struct row_place {
+    int64_t data_off; /* -1: it is not stored */
+    int64_t position;
+    int32_t scale_from_data; /* both rows of a record are of one page */
+} row_place;
+
+/* What a block shares; a warp has its own pairs. */
+typedef struct insert_smem {
+    row_place places[KV_INSERT_THREADS];
+    uint32_t pairs[KV_INSERT_WARPS][PAIRS]; /* of a row, that are rotated */
+    uint32_t slots[KV_INSERT_WARPS];        /* of a scan: low bits, of the rows of the block */
+    uint32_t named[KV_INSERT_WARPS];        /* bit i: the warp saw a later row with slots[i] */
+} insert_smem;
+
+static_assert(sizeof(insert_smem) == 7232, "the budget above");
+static_assert(KV_INSERT_WARPS * KV_INSERT_WARP <= +KV_INSERT_THREADS, "a thread a row");
 
 /* What a lane loads of a row before the row before is converted. A lane of a key loads its cosines
  * and sines when it needs them. */
@@ -60,40 +69,69 @@ typedef struct row_input {
     float c, s;
 } row_input;
 
-INLINE bool is_alive(const warp_rows *w, int row) {
-    return row < w->to && (w->alive >> row & 1) != 0;
-}
-
 INLINE void load_turn(const kv_insert_params *p, int64_t position, int lane, row_input *in) {
     const float *line = p->args.cos_sin + position * MMLA_ROPE_DIM;
     in->c = __ldg(line + lane);
     in->s = __ldg(line + PAIRS + lane);
 }
 
-/* Row i, or keys i to i + 3. */
-INLINE void
-load_ahead(const kv_insert_params *p, const bool is_index, warp_rows *w, int i, row_input *in) {
-    if (i >= w->to) {
-        return;
-    }
-    const int row = i + w->lane / w->lanes;
-    const int64_t position = __shfl_sync(ALL, w->position, row);
-    w->ahead += w->ahead_step;
-    if (is_alive(w, row)) {
-        load_row(w->ahead, in->words);
+/* A lane's part of row `row`, if there is such a row and it is stored. */
+INLINE void load_ahead(const kv_insert_params *p,
+                       const bool is_index,
+                       const insert_smem *smem,
+                       int row,
+                       int n_rows,
+                       const uint16_t *part,
+                       row_input *in) {
+    if (row < n_rows && smem->places[row].data_off >= 0) {
+        load_row(part, in->words);
         if (!is_index) {
-            load_turn(p, position, w->lane, in);
+            load_turn(p, smem->places[row].position, threadIdx.x % KV_INSERT_WARP, in);
         }
     }
 }
 
-/* What a block shares; a warp has its own pairs. */
-typedef struct insert_smem {
-    uint32_t pairs[KV_INSERT_WARPS][PAIRS]; /* of a row, that are rotated */
-    uint32_t named[KV_INSERT_WARPS]; /* bit i: the warp saw a later row with the slot of row i */
-} insert_smem;
-
-static_assert(sizeof(insert_smem) == 1056, "the budget above");
+/* Finds the places of a block's rows, a thread a row, and does what the step asks for; `later` are the
+ * thread's later slots in a scan. A barrier ends it for all, but claims are made behind it, by the
+ * threads of the rows alone. Bit i of what it returns: row i of a scan is not stored after all. */
+INLINE uint32_t find_places(const kv_insert_params *p,
+                            int64_t first,
+                            int n_rows,
+                            int64_t slot,
+                            int64_t position,
+                            const int64_t later[KV_INSERT_LATER],
+                            insert_smem *smem) {
+    const int i = threadIdx.x;
+    const mmla_kv_insert_place place = place_of(p, slot, position);
+    bool alive = place.slot >= 0;
+    if (i / KV_INSERT_WARP * KV_INSERT_WARP < n_rows) { /* warps that have some */
+        const uint32_t refused = __ballot_sync(ALL, place.fault != MMLA_KV_INSERT_NO_FAULT);
+        if (p->step == KV_INSERT_REPAIR) {
+            alive = is_last(p, first + i, place.slot);
+        } else if (refused != 0 && i % KV_INSERT_WARP == 0 && p->args.n_faults != NULL) {
+            atomicAdd(p->args.n_faults, __popc(refused));
+        }
+    }
+    if (i < n_rows) {
+        const int64_t legal = alive ? place.slot : 0; /* 0 is used for no address */
+        const int64_t data_off = mmla_kv_data_offset(&p->problem.cache, legal);
+        row_place *to = &smem->places[i];
+        to->data_off = alive ? data_off : -1;
+        to->position = place.position;
+        to->scale_from_data = (int32_t)(mmla_kv_scale_offset(&p->problem.cache, legal) - data_off);
+    }
+    if (p->step == KV_INSERT_SCAN && i < KV_INSERT_WARPS) {
+        smem->slots[i] = alive ? (uint32_t)place.slot : NO_SLOT;
+    }
+    __syncthreads();
+    if (p->step == KV_INSERT_SCAN && (n_rows > 1 || first + n_rows < p->args.n_slots)) {
+        return rows_named_later(p, first + KV_INSERT_WARPS, smem->slots, later, smem->named);
+    }
+    if (p->step == KV_INSERT_CLAIM && alive) {
+        claim(p, (uint32_t)(first + i), place.slot);
+    }
+    return 0;
+}
 
 /* The whole of it; format and norm are constants of each kernel. */
 INLINE void insert(const kv_insert_params *p,
@@ -102,121 +140,90 @@ INLINE void insert(const kv_insert_params *p,
                    const bool norm,
                    norm_smem *of_norm) {
     const bool is_index = format == MMLA_KV_INDEX_FP8 || format == MMLA_KV_INDEX_FP4;
-    const int lanes = is_index ? INDEX_LANES : LATENT_LANES;
-    const int rows_at_once = KV_INSERT_WARP / lanes;
-    const int lane = threadIdx.x % KV_INSERT_WARP;
+    const int lanes = is_index ? INDEX_LANES : LATENT_LANES; /* of a row */
+    const int rows_at_once = KV_INSERT_WARP / lanes, stride = KV_INSERT_WARPS * rows_at_once;
+    const int lane = threadIdx.x % KV_INSERT_WARP, sub = lane % lanes, group = lane / lanes;
     const int warp = __shfl_sync(ALL, (int)threadIdx.x / KV_INSERT_WARP, 0); /* one for all lanes */
     const int floor_scale = p->problem.desc.scale_floor == MMLA_SCALE_FLOOR_SCALE;
-    const int64_t n = p->args.n_slots, row_stride = p->problem.desc.row_stride;
+    const int block_rows = KV_INSERT_WARPS * p->warp_rows;
+    const int64_t first = (int64_t)blockIdx.x * block_rows;
+    const int n_rows = (int)mmla_min_i64(p->args.n_slots - first, block_rows);
     if (p->step == KV_INSERT_REPAIR && !has_loser(p)) {
         return;
     }
 
-    /* Of the rows from `first` on, the warp has `from` to w.to - 1, and looks at the slots of n_places,
-     * a lane each. In a scan these are the rows of the block, of which the warp has one. */
-    const bool scan = p->step == KV_INSERT_SCAN;
-    const int64_t block_or_warp =
-        scan ? (int64_t)blockIdx.x : (int64_t)blockIdx.x * KV_INSERT_WARPS + warp;
-    const int n_places = scan ? KV_INSERT_WARPS : p->warp_rows;
-    const int64_t first = block_or_warp * n_places;
-    const int from = scan ? warp : 0;
-    warp_rows w = {};
-    w.lane = lane, w.lanes = lanes, w.sub = lane % lanes;
-    w.to = scan ? warp + 1 : p->warp_rows;
-    w.ahead =
-        p->args.rows + (first + from + lane / lanes) * row_stride + w.sub * KV_INSERT_LANE_DIMS;
-    w.ahead_step = rows_at_once * row_stride;
-
     /* Everything that depends on nothing is loaded at once: the first row, too, is read before it is
      * known whether it is written. */
     row_input in = {};
-    int64_t later[KV_INSERT_LATER];
-    if (from + lane / lanes < w.to && first + from + lane / lanes < n) {
-        load_row(w.ahead, in.words);
+    int64_t later[KV_INSERT_LATER], slot = -1, position = 0;
+    int row = warp * rows_at_once + group;
+    const int64_t ahead_step = stride * p->problem.desc.row_stride;
+    const uint16_t *ahead =
+        p->args.rows + (first + row) * p->problem.desc.row_stride + sub * KV_INSERT_LANE_DIMS;
+    if (row < n_rows) {
+        load_row(ahead, in.words);
     }
-    int64_t slot = -1, position = 0;
-    if (lane < n_places && first + lane < n) {
+    if (threadIdx.x < n_rows) {
         /* Volatile: else the position is loaded when the slot has been looked at. */
-        slot = *(const volatile int64_t *)&p->args.slots[first + lane];
-        position = *(const volatile int64_t *)&p->args.positions[first + lane];
+        slot = *(const volatile int64_t *)&p->args.slots[first + threadIdx.x];
+        position = *(const volatile int64_t *)&p->args.positions[first + threadIdx.x];
     }
-    if (scan && first + KV_INSERT_WARPS < n) {
+    if (p->step == KV_INSERT_SCAN && first + n_rows < p->args.n_slots) {
         load_later(p, first + KV_INSERT_WARPS, later);
     }
-    if (norm) {
+    if (norm) { /* its barrier is that of the places */
         load_weight(p->args.norm_weight, lanes * KV_INSERT_LANE_DIMS, of_norm);
     }
-    const mmla_kv_insert_place place = place_of(p, slot, position);
-    const uint32_t refused = __ballot_sync(ALL, place.fault != MMLA_KV_INSERT_NO_FAULT);
-    const bool counts = scan ? warp == 0 : p->step == KV_INSERT_CLAIM;
-    if (refused != 0 && counts && lane == 0 && p->args.n_faults != NULL) {
-        atomicAdd(p->args.n_faults, __popc(refused));
-    }
-    w.alive = __ballot_sync(ALL, place.slot >= 0);
-    w.position = place.position;
-    if (!is_index && (w.alive >> from & 1) != 0) {
-        load_turn(p, __shfl_sync(ALL, w.position, from), lane, &in);
-    }
-    if (scan) {
-        if (is_named_later(p, first + KV_INSERT_WARPS, place.slot, later, warp, lane,
-                           smem->named)) {
-            w.alive &= ~(1u << warp);
-        }
-    } else if (p->step == KV_INSERT_REPAIR) {
-        w.alive = rows_to_repair(p, first, place.slot, lane);
-    } else if (place.slot >= 0) {
-        claim(p, (uint32_t)(first + lane), place.slot);
-    }
-    slot = place.slot < 0 ? 0 : place.slot; /* 0 is used for no address */
-    w.data_off = mmla_kv_data_offset(&p->problem.cache, slot);
-    w.scale_from_data = /* both are of one page */
-        (int32_t)(mmla_kv_scale_offset(&p->problem.cache, slot) - w.data_off);
+    const uint32_t named = find_places(p, first, n_rows, slot, position, later, smem);
 
-    if (norm) {
-        __syncthreads(); /* the weights are there */
+    if (!is_index && row < n_rows) {
+        load_turn(p, smem->places[row].position, lane, &in);
     }
-    const int rope_sub = lanes - ROPE_LANES;
-    for (int i = from; i < w.to; i += rows_at_once) {
-        const int row = i + lane / lanes;
-        const bool stores = is_alive(&w, row);
+    for (int from = warp * rows_at_once; from < n_rows; from += stride, row += stride) {
+        int64_t data_off = -1, turn = 0;
+        int32_t scale_from_data = 0;
+        if (row < n_rows && (row >= KV_INSERT_WARPS || (named >> row & 1) == 0)) {
+            data_off = smem->places[row].data_off;
+            turn = smem->places[row].position;
+            scale_from_data = smem->places[row].scale_from_data;
+        }
+        const bool stores = data_off >= 0;
+        ahead += ahead_step;
         if (!__any_sync(ALL, stores)) {
-            load_ahead(p, is_index, &w, i + rows_at_once, &in);
+            load_ahead(p, is_index, smem, row + stride, n_rows, ahead, &in);
             continue;
         }
-        uint8_t *data = (uint8_t *)p->args.cache + __shfl_sync(ALL, w.data_off, row);
-        uint8_t *scale = data + __shfl_sync(ALL, w.scale_from_data, row);
+        uint8_t *data = (uint8_t *)p->args.cache + (is_index && !stores ? 0 : data_off);
+        uint8_t *scale = data + scale_from_data;
         uint32_t pair = 0;
         if (norm) {
             normalise(in.words, p->problem.desc.norm_eps, lanes, lane, of_norm->squares[warp],
                       of_norm->weight);
         }
-        if (is_index) {
-            const int64_t position = __shfl_sync(ALL, w.position, row);
-            if (stores && w.sub >= rope_sub) {
-                rotate_lane(in.words, p->args.cos_sin + position * MMLA_ROPE_DIM +
-                                          (w.sub - rope_sub) * WORDS);
-            }
-        } else {
+        if (!is_index) {
             pair = rotate_row(in.words, in.c, in.s, format != MMLA_KV_V4, lane, smem->pairs[warp]);
+        } else if (stores && sub >= lanes - ROPE_LANES) {
+            rotate_lane(in.words, p->args.cos_sin + turn * MMLA_ROPE_DIM +
+                                      (sub - (lanes - ROPE_LANES)) * WORDS);
         }
         float x[KV_INSERT_LANE_DIMS];
         unpack(in.words, x);
-        load_ahead(p, is_index, &w, i + rows_at_once, &in);
+        load_ahead(p, is_index, smem, row + stride, n_rows, ahead, &in);
         switch (format) {
         case MMLA_KV_V4:
-            encode_v4(x, pair, floor_scale, w.sub, data, scale);
+            encode_v4(x, pair, floor_scale, sub, data, scale);
             break;
         case MMLA_KV_V41_FP8:
-            encode_v41_fp8(x, floor_scale, w.sub, data, scale);
+            encode_v41_fp8(x, floor_scale, sub, data, scale);
             break;
         case MMLA_KV_V41_FP4:
-            encode_v41_fp4(x, w.sub, data, scale);
+            encode_v41_fp4(x, sub, data, scale);
             break;
         case MMLA_KV_INDEX_FP8:
-            encode_index_fp8(x, w.sub, stores, data, scale);
+            encode_index_fp8(x, sub, stores, data, scale);
             break;
         default:
-            encode_index_fp4(x, w.sub, stores, data, scale);
+            encode_index_fp4(x, sub, stores, data, scale);
             break;
         }
     }

@@ -39,13 +39,14 @@ typedef struct kv_insert_params {
     mmla_kv_insert_problem problem;
     mmla_kv_insert_args args;
     kv_insert_step step;
-    int32_t warp_rows; /* rows of a warp, 1 .. 32; 1 of a scan */
+    int32_t warp_rows; /* rows of a block by its warps, 1 .. 32; 1 of a scan */
     uint32_t n_claims;
     uint32_t *claims; /* [n_claims + 1] rows, and one that lost its slot; NULL: none is legal */
 } kv_insert_params;
 
-/* Rows of a warp: few enough to give every warp that fits the device one, and no more than lanes. In
- * rounds: rows that a warp converts at once, 1 or 4. n_warps fit the device. */
+/* Rows of a block, divided by its warps: few enough to give every warp that fits the device one, and no
+ * more than a block has threads for. In rounds: rows that a warp converts at once, 1 or 4. n_warps fit
+ * the device. */
 MMLA_INLINE int32_t kv_insert_warp_rows(int64_t n, int64_t n_warps, int32_t rows_at_once) {
     const int64_t rows = mmla_clamp_i64((n + n_warps - 1) / n_warps, 1, KV_INSERT_WARP);
     return (int32_t)(rows == 1 ? 1 : mmla_round_up_i64(rows, rows_at_once));

@@ -1,10 +1,11 @@
 /* The arithmetic that kv_insert's kernels share with the host: shares of rows, claims, e2m1 codes by
- * shifts and without a division. */
+ * shifts and without a division. With a GPU, claims in tables of any contents, too. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -14,6 +15,8 @@
 #include "num/e2m1.h"
 #include "num/ue8m0.h"
 #include "ops/kv_insert/kv_insert_cuda.h"
+#include "support/gpu_mirror.h"
+#include "support/insert_fixture.h"
 #include "support/rng.h"
 
 static uint64_t seed;
@@ -117,6 +120,7 @@ static void insert_only_rows_that_come_by_have_a_claim(void **state) {
     assert_int_equal(kv_insert_claim_slot(&p, 3, at), -1);
     slots[3] = 100000;
     assert_int_equal(kv_insert_claim_slot(&p, 3, at), -1);
+    slots[n] = 21; /* past the last row */
     static const uint32_t nobody[] = {1000, 1001, INT32_MAX, 1u << 31, UINT32_MAX};
     for (int i = 0; i < 5; i++) {
         assert_int_equal(kv_insert_claim_slot(&p, nobody[i], at), -1);
@@ -251,6 +255,95 @@ static void ue8m0_inverse_is_that_of_the_definition(void **state) {
     }
 }
 
+/* What a table may hold before a call of n rows with these slots. */
+enum { TABLE_ZEROS, TABLE_ROWS, TABLE_NUMBERS, TABLE_LAST_ROW, TABLE_CROWDED, TABLE_LEFT, TABLES };
+
+static void fill_table(
+    int kind, uint32_t *words, uint32_t n_claims, const int64_t *of, int64_t n, test_rng *rng) {
+    for (uint32_t i = 0; i <= n_claims && kind != TABLE_LEFT; i++) {
+        words[i] = kind == TABLE_ZEROS      ? 0
+                   : kind == TABLE_ROWS     ? (uint32_t)test_rng_below(rng, n)
+                   : kind == TABLE_LAST_ROW ? (uint32_t)n - 1
+                                            : (uint32_t)test_rng_next(rng);
+    }
+    /* Rows at all places that their searches come by: those of other slots find none and give up. */
+    for (uint32_t t = 0; t < n && kind == TABLE_CROWDED; t++) {
+        uint32_t at = of[t] < 0 ? 0 : kv_insert_claim_first(of[t], n_claims);
+        for (int i = 0; i < KV_INSERT_PROBES && of[t] >= 0; i++) {
+            words[at] = t;
+            at = kv_insert_claim_next(at, n_claims);
+        }
+    }
+}
+
+/* On a GPU: many slots and few, each with tables of every kind. */
+static void insert_keeps_the_last_row_whatever_the_table_holds(void **state) {
+    (void)state;
+    enum { N = 3000, N_SLOTS = 4096 };
+    static const int64_t distinct[] = {N_SLOTS, 2000, 40};
+    test_mirror m;
+    if (!test_mirror_open(&m)) {
+        skip();
+    }
+    test_rng rng = {seed};
+    insert_fixture f = insert_fixture_create(MMLA_KV_INDEX_FP4);
+    f.desc.max_tokens = f.args.n_rows = f.args.n_slots = N;
+    f.desc.cache.page_tokens = 64;
+    f.desc.cache.n_pages = N_SLOTS / 64;
+    insert_fixture_fill(&f, 1, seed);
+    mmla_context *gpu;
+    mmla_kv_insert_plan *plan;
+    const mmla_context_options options = {.device = MMLA_CUDA(0)};
+    assert_int_equal(mmla_context_create(&options, &gpu, NULL), MMLA_OK);
+    assert_int_equal(mmla_kv_insert_plan_create(gpu, &f.desc, &plan, NULL), MMLA_OK);
+    const uint32_t n_claims = params_of(N, N_SLOTS).n_claims;
+    const size_t bytes = mmla_kv_insert_workspace_bytes(plan);
+    assert_int_equal(bytes, (n_claims + 1) * sizeof(uint32_t));
+    test_buffer table = test_buffer_create(bytes, 64);
+    uint8_t *want = malloc(f.cache.bytes);
+    assert_non_null(want);
+    const test_buffer *const all[] = {&f.rows,    &f.positions, &f.slots,
+                                      &f.cos_sin, &f.cache,     &table};
+    for (int i = 0; i < 6; i++) {
+        test_mirror_add_buffer(&m, all[i]);
+    }
+    mmla_kv_insert_args args = f.args;
+    args.rows = test_mirror_at(&m, f.rows.data);
+    args.positions = test_mirror_at(&m, f.positions.data);
+    args.slots = test_mirror_at(&m, f.slots.data);
+    args.cos_sin = test_mirror_at(&m, f.cos_sin.data);
+    args.norm_weight = NULL;
+    args.cache = test_mirror_at(&m, f.cache.data);
+    args.n_faults = NULL;
+    for (int round = 0; round < 3 * TABLES; round++) {
+        int64_t *of = insert_fixture_slots(&f);
+        for (int64_t t = 0; t < N; t++) { /* all different ones in the first rounds */
+            const bool same = distinct[round / TABLES] == N_SLOTS;
+            of[t] = same ? t : test_rng_below(&rng, distinct[round / TABLES]);
+            of[t] = test_rng_below(&rng, 9) == 0 ? -1 : of[t];
+        }
+        assert_int_equal(insert_fixture_run(&f, "portable"), MMLA_OK);
+        memcpy(want, f.cache.data, f.cache.bytes);
+        fill_table(round % TABLES, table.data, n_claims, of, N, &rng);
+        test_buffer_poison(&f.cache);
+        test_mirror_push(&m);
+        assert_int_equal(mmla_kv_insert_run(plan, &args, test_mirror_at(&m, table.data), m.stream),
+                         MMLA_OK);
+        test_mirror_pull(&m, (char *)f.cache.data - TEST_GUARD_BYTES);
+        test_mirror_pull(&m, (char *)table.data - TEST_GUARD_BYTES);
+        assert_true(test_buffer_is_intact(&f.cache) && test_buffer_is_intact(&table));
+        if (memcmp(want, f.cache.data, f.cache.bytes) != 0) {
+            fail_msg("%d slots, table %d", (int)distinct[round / TABLES], round % TABLES);
+        }
+    }
+    free(want);
+    test_buffer_destroy(&table);
+    mmla_kv_insert_plan_destroy(plan);
+    mmla_context_destroy(gpu);
+    insert_fixture_destroy(&f);
+    test_mirror_close(&m);
+}
+
 int main(int argc, char **argv) {
     seed = test_seed(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -259,6 +352,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(insert_table_has_four_places_a_row_or_slot_but_one),
         cmocka_unit_test(insert_only_rows_that_come_by_have_a_claim),
         cmocka_unit_test(insert_claims_of_regular_slots_are_found_soon),
+        cmocka_unit_test(insert_keeps_the_last_row_whatever_the_table_holds),
         cmocka_unit_test(e2m1_by_product_is_by_division_for_every_value_and_scale),
         cmocka_unit_test(e2m1_by_product_is_exact_for_every_power_of_two),
         cmocka_unit_test(e2m1_beyond_is_seen_at_every_place),

@@ -60,9 +60,10 @@ typedef struct norm_smem {
 
 static_assert(sizeof(norm_smem) == 28160, "the budget of kv_insert_cuda.cu");
 
-/* A lane's part of a row. */
+/* A lane's part of a row. Not by __ldg: such loads the compiler may move behind the stores of the row
+ * before, which they are to overlap. */
 INLINE void load_row(const uint16_t *part, uint32_t words[WORDS]) {
-    const uint4 a = __ldg((const uint4 *)part), b = __ldg((const uint4 *)part + 1);
+    const uint4 a = ((const uint4 *)part)[0], b = ((const uint4 *)part)[1];
     words[0] = a.x, words[1] = a.y, words[2] = a.z, words[3] = a.w;
     words[4] = b.x, words[5] = b.y, words[6] = b.z, words[7] = b.w;
 }

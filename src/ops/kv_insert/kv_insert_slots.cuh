@@ -1,6 +1,7 @@
-/* kv_insert_slots.cuh - which row is the last of its slot: by a scan of later slots, or by claims.
+/* kv_insert_slots.cuh - where rows go, and which row is the last of its slot: by a scan, or by claims.
  *
- * PROBLEM    Warps are not ordered, and of the rows of one slot the last has to stay.
+ * PROBLEM    A thread looks at the slot and the position of one row. Warps are not ordered, and of the
+ *            rows of one slot the last has to stay.
  *
  * SCAN       A block has eight rows, and its threads all later slots between them, up to eight each:
  *            independent loads that are under way together with those of the rows. A thread compares
@@ -43,51 +44,47 @@ INLINE void load_later(const kv_insert_params *p, int64_t after, int64_t later[K
     }
 }
 
-/* Whether a legal row after row `warp` of the block has its slot, for the warp of that row; all
- * threads of the block come here. Lane i has the slot of row i of the block, -1 when it is not to be
- * written, and some slots of the rows from `after` on. */
-INLINE bool is_named_later(const kv_insert_params *p,
-                           int64_t after,
-                           int64_t slot,
-                           const int64_t later[KV_INSERT_LATER],
-                           int warp,
-                           int lane,
-                           uint32_t named[KV_INSERT_WARPS]) {
-    const int64_t mine = __shfl_sync(ALL, slot, warp);
-    const bool in_block = __any_sync(ALL, lane > warp && slot >= 0 && slot == mine);
-    if (after >= p->args.n_slots) { /* of all threads */
-        return in_block;
-    }
-    uint32_t of_rows[KV_INSERT_WARPS], bits = 0;
+/* Bit i: a later row has the slot of row i of the block; for all its threads. of_rows has the low bits
+ * of the slots of its rows that are to be written, NO_SLOT for others; a barrier has passed. */
+INLINE uint32_t rows_named_later(const kv_insert_params *p,
+                                 int64_t after,
+                                 const uint32_t of_rows[KV_INSERT_WARPS],
+                                 const int64_t later[KV_INSERT_LATER],
+                                 uint32_t named[KV_INSERT_WARPS]) {
+    const int lane = threadIdx.x % KV_INSERT_WARP;
+    uint32_t slots[KV_INSERT_WARPS], bits = 0, near = 0;
 #pragma unroll
-    for (int i = 0; i < KV_INSERT_WARPS; i++) { /* a legal slot has 31 bits */
-        of_rows[i] = __shfl_sync(ALL, slot < 0 ? NO_SLOT : (uint32_t)slot, i);
-    }
-    uint32_t near = 0; /* bit i: later[i] has the low bits of one of them */
-#pragma unroll
-    for (int i = 0; i < KV_INSERT_LATER; i++) {
-        bool is_near = false;
-#pragma unroll
-        for (int j = 0; j < KV_INSERT_WARPS; j++) {
-            is_near |= (uint32_t)later[i] == of_rows[j];
+    for (int i = 0; i < KV_INSERT_WARPS; i++) {
+        slots[i] = of_rows[i];
+        if (threadIdx.x < i && of_rows[threadIdx.x] == slots[i] && slots[i] != NO_SLOT) {
+            bits = 1u << threadIdx.x;
         }
-        near |= is_near ? 1u << i : 0u;
+    }
+    if (after < p->args.n_slots) {
+#pragma unroll
+        for (int i = 0; i < KV_INSERT_LATER; i++) {
+            bool is_near = false;
+#pragma unroll
+            for (int j = 0; j < KV_INSERT_WARPS; j++) {
+                is_near |= (uint32_t)later[i] == slots[j];
+            }
+            near |= is_near ? 1u << i : 0u; /* has the low bits of one of them */
+        }
     }
     for (; near != 0; near &= near - 1) { /* nearly never */
         const int64_t t = after + (__ffs((int)near) - 1) * KV_INSERT_THREADS + threadIdx.x;
         const int64_t its = mmla_kv_insert_place_get(&p->problem, &p->args, t).slot;
 #pragma unroll
         for (int j = 0; j < KV_INSERT_WARPS; j++) {
-            bits |= its >= 0 && (uint32_t)its == of_rows[j] ? 1u << j : 0u;
+            bits |= its >= 0 && (uint32_t)its == slots[j] ? 1u << j : 0u;
         }
     }
     bits = __reduce_or_sync(ALL, bits);
     if (lane == 0) {
-        named[warp] = bits;
+        named[threadIdx.x / KV_INSERT_WARP] = bits;
     }
     __syncthreads();
-    bits = __reduce_or_sync(ALL, lane < KV_INSERT_WARPS ? named[lane] : 0u);
-    return in_block || (bits >> warp & 1u) != 0;
+    return __reduce_or_sync(ALL, lane < KV_INSERT_WARPS ? named[lane] : 0u);
 }
 
 /* Claims a slot for row t, which is to be written. When another row has or wants it, or no place is
@@ -148,20 +145,22 @@ INLINE bool has_loser(const kv_insert_params *p) {
     return slot >= 0 && owner_of(p, slot) != t;
 }
 
-/* Bit i: row first + i is the last of its slot. Each lane comes with the slot of its own row. Rows
- * without a claim look at all later slots, 32 at once. */
-INLINE uint32_t rows_to_repair(const kv_insert_params *p, int64_t first, int64_t slot, int lane) {
+/* Whether row t is the last of its slot, for the rows of a warp, which follow each other; of a row that
+ * is not to be written the slot is -1. Rows without a claim look at all later slots, 32 at once. */
+INLINE bool is_last(const kv_insert_params *p, int64_t t, int64_t slot) {
+    const int lane = threadIdx.x % KV_INSERT_WARP;
     const int64_t owner = slot < 0 ? -1 : owner_of(p, slot), n = p->args.n_slots;
-    uint32_t last = __ballot_sync(ALL, slot >= 0 && owner == first + lane);
+    bool last = slot >= 0 && owner == t;
     for (uint32_t rest = __ballot_sync(ALL, slot >= 0 && owner < 0); rest != 0; rest &= rest - 1) {
         const int i = __ffs((int)rest) - 1;
         const int64_t its = __shfl_sync(ALL, slot, i);
         bool later = false;
-        for (int64_t t = first + i + 1 + lane; t < n && !later; t += KV_INSERT_WARP) {
-            later = __ldg(&p->args.slots[t]) == its &&
-                    mmla_kv_insert_place_get(&p->problem, &p->args, t).slot == its;
+        for (int64_t u = __shfl_sync(ALL, t, i) + 1 + lane; u < n && !later; u += KV_INSERT_WARP) {
+            later = __ldg(&p->args.slots[u]) == its &&
+                    mmla_kv_insert_place_get(&p->problem, &p->args, u).slot == its;
         }
-        last |= __any_sync(ALL, later) ? 0u : 1u << i;
+        const bool any = __any_sync(ALL, later);
+        last = lane == i ? !any : last;
     }
     return last;
 }
