@@ -146,21 +146,22 @@ INLINE bool has_loser(const kv_insert_params *p) {
 }
 
 /* Whether row t is the last of its slot, for the rows of a warp, which follow each other; of a row that
- * is not to be written the slot is -1. Rows without a claim look at all later slots, 32 at once. */
+ * is not to be written the slot is -1. Rows without a claim look at all later slots, all of the warp's
+ * at once: who chose the slots so that they collide waits milliseconds, not minutes. */
 INLINE bool is_last(const kv_insert_params *p, int64_t t, int64_t slot) {
     const int lane = threadIdx.x % KV_INSERT_WARP;
     const int64_t owner = slot < 0 ? -1 : owner_of(p, slot), n = p->args.n_slots;
-    bool last = slot >= 0 && owner == t;
-    for (uint32_t rest = __ballot_sync(ALL, slot >= 0 && owner < 0); rest != 0; rest &= rest - 1) {
-        const int i = __ffs((int)rest) - 1;
-        const int64_t its = __shfl_sync(ALL, slot, i);
-        bool later = false;
-        for (int64_t u = __shfl_sync(ALL, t, i) + 1 + lane; u < n && !later; u += KV_INSERT_WARP) {
-            later = __ldg(&p->args.slots[u]) == its &&
-                    mmla_kv_insert_place_get(&p->problem, &p->args, u).slot == its;
+    const bool is_lost = slot >= 0 && owner < 0;
+    bool last = slot >= 0 && (is_lost || owner == t);
+    const bool any = __any_sync(ALL, is_lost);
+    for (int64_t from = t - lane; any && from < n; from += KV_INSERT_WARP) {
+        const uint32_t low = from + lane < n ? (uint32_t)p->args.slots[from + lane] : NO_SLOT;
+        for (int i = 0; i < KV_INSERT_WARP; i++) {
+            const bool is_near = __shfl_sync(ALL, low, i) == (uint32_t)slot;
+            if (is_near && last && is_lost && from + i > t && from + i < n) {
+                last = mmla_kv_insert_place_get(&p->problem, &p->args, from + i).slot != slot;
+            }
         }
-        const bool any = __any_sync(ALL, later);
-        last = lane == i ? !any : last;
     }
     return last;
 }
