@@ -60,6 +60,14 @@ typedef struct mmla_gpu_launch {
     uint32_t cluster; /* blocks that run at the same time, from capability 9.0 on; 0: any */
 } mmla_gpu_launch;
 
+/* How many clusters of a launch run at the same time on an idle device, 0 when not even one does; of the
+ * launch only grid is not looked at. How a device's multiprocessors are grouped decides it, and they are
+ * not the same on all devices of a kind. The kernel is loaded. */
+mmla_status mmla_gpu_clusters_get(const mmla_gpu *gpu,
+                                  const mmla_gpu_launch *launch,
+                                  int32_t *n,
+                                  mmla_error *err);
+
 /* Enqueues one launch on a stream, with a copy of *params. MMLA_E_LAUNCH with the runtime's code as
  * detail when it is refused. */
 mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,

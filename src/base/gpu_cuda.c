@@ -179,6 +179,40 @@ mmla_status mmla_gpu_kernel_code_get(const mmla_gpu *gpu,
     return MMLA_OK;
 }
 
+mmla_status mmla_gpu_clusters_get(const mmla_gpu *gpu,
+                                  const mmla_gpu_launch *launch,
+                                  int32_t *n,
+                                  mmla_error *err) {
+    int before;
+    cudaError_t e = enter(gpu, &before);
+    if (e != cudaSuccess) {
+        return failed(err, MMLA_E_DEVICE, "device", "cannot be made current", e);
+    }
+    cudaLaunchAttribute cluster = {
+        .id = cudaLaunchAttributeClusterDimension,
+        .val.clusterDim = {.x = launch->cluster, .y = 1, .z = 1},
+    };
+    const cudaLaunchConfig_t config = {
+        .gridDim = {launch->cluster, 1, 1},
+        .blockDim = {launch->block, 1, 1},
+        .dynamicSmemBytes = launch->smem_bytes,
+        .attrs = &cluster,
+        .numAttrs = 1,
+    };
+    int count = 0;
+    e = cudaOccupancyMaxActiveClusters(&count, launch->kernel, &config);
+    if (e == cudaErrorInvalidClusterSize) { /* not even one */
+        (void)cudaGetLastError();
+        count = 0;
+        e = cudaSuccess;
+    }
+    leave(gpu, before);
+    *n = count;
+    return e == cudaSuccess
+               ? MMLA_OK
+               : failed(err, MMLA_E_DEVICE, "device", "does not tell how many clusters it runs", e);
+}
+
 mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
                                 const mmla_gpu_launch *launch,
                                 const void *params,

@@ -30,6 +30,15 @@ mmla_status mmla_gpu_kernel_code_get(const mmla_gpu *gpu,
     return mmla_gpu_open(gpu->index, NULL, err);
 }
 
+mmla_status mmla_gpu_clusters_get(const mmla_gpu *gpu,
+                                  const mmla_gpu_launch *launch,
+                                  int32_t *n,
+                                  mmla_error *err) {
+    (void)launch;
+    (void)n;
+    return mmla_gpu_open(gpu->index, NULL, err);
+}
+
 mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
                                 const mmla_gpu_launch *launch,
                                 const void *params,

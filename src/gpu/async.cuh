@@ -10,7 +10,7 @@
  *            pass. A shared buffer is overwritten only after such a barrier too.
  *
  * LIMITS     Compute capability 8.0. Both addresses are aligned to the size of the copy. Sixteen
- *            bytes bypass L1 (.cg), eight exist only through it (.ca).
+ *            bytes bypass L1 (.cg), four and eight exist only through it (.ca).
  *
  * Every asm is volatile and clobbers memory: the compiler moves no load or store of shared memory
  * across it.
@@ -31,6 +31,10 @@ GPU_DEVICE void gpu_cp_async16(uint32_t smem, const void *global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem), "l"(global) : "memory");
 }
 
+GPU_DEVICE void gpu_cp_async4(uint32_t smem, const void *global) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(smem), "l"(global) : "memory");
+}
+
 GPU_DEVICE void gpu_cp_async8(uint32_t smem, const void *global) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(smem), "l"(global) : "memory");
 }
@@ -43,14 +47,54 @@ GPU_DEVICE void gpu_cp_async16_zero(uint32_t smem, const void *global, bool vali
                  : "memory");
 }
 
-/* Sixteen bytes of memory that nobody writes meanwhile, into registers. Volatile, unlike __ldg: it is
- * issued where it stands, ahead of its use. */
-GPU_DEVICE uint4 gpu_load16(const void *global) {
+/* Sixteen bytes of memory that nobody writes meanwhile into registers, or zeros when not valid. Volatile,
+ * unlike __ldg: it is issued where it stands, ahead of its use. */
+GPU_DEVICE uint4 gpu_load16_or_zero(const void *global, bool valid) {
     uint4 x;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.ne.b32 p, %5, 0;\n"
+                 "mov.b32 %0, 0;\n"
+                 "mov.b32 %1, 0;\n"
+                 "mov.b32 %2, 0;\n"
+                 "mov.b32 %3, 0;\n"
+                 "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 "}"
                  : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "l"(global));
+                 : "l"(global), "r"((int32_t)valid));
     return x;
+}
+
+/* The same with four and two bytes, through L1: neighbours have others of the same 32. */
+GPU_DEVICE uint32_t gpu_load4_or_zero(const void *global, bool valid) {
+    uint32_t x;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.ne.b32 p, %2, 0;\n"
+                 "mov.b32 %0, 0;\n"
+                 "@p ld.global.nc.u32 %0, [%1];\n"
+                 "}"
+                 : "=r"(x)
+                 : "l"(global), "r"((int32_t)valid));
+    return x;
+}
+
+GPU_DEVICE uint32_t gpu_load2_or_zero(const void *global, bool valid) {
+    uint32_t x;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.ne.b32 p, %2, 0;\n"
+                 "mov.b32 %0, 0;\n"
+                 "@p ld.global.nc.u16 %0, [%1];\n"
+                 "}"
+                 : "=r"(x)
+                 : "l"(global), "r"((int32_t)valid));
+    return x;
+}
+
+/* Brings the line of an address, which must be readable, into L1. */
+GPU_DEVICE void gpu_prefetch_l1(const void *global) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(global));
 }
 
 /* Sixteen bytes or zeros, with a hint to bring all of the 128 bytes around them into L2: for a stream
@@ -95,6 +139,11 @@ GPU_DEVICE void gpu_cp_async_wait(const int n) {
         asm volatile("cp.async.wait_group 0;" ::: "memory");
         break;
     }
+}
+
+/* Until all of the thread's copies are finished, committed or not. */
+GPU_DEVICE void gpu_cp_async_wait_all(void) {
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 #undef GPU_DEVICE

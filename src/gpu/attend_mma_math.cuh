@@ -48,8 +48,7 @@ GPU_DEVICE void attend_mma_rotate_q(uint8_t *tile, float c, float s, const int32
 
 /* Factor of a head's logits in base 2: the scale, and with q_norm that of the head's q. Asked by all
  * threads of a warp, which all get it; of a head that does not exist it is the scale. */
-GPU_DEVICE float
-attend_mma_logit_factor(const attend_mma_params *p, int64_t token, int32_t head) {
+GPU_DEVICE float attend_mma_logit_factor(const attend_mma_params *p, int64_t token, int32_t head) {
     if (p->norm_q == NULL || head >= p->n_heads) {
         return p->scale_log2e;
     }

@@ -181,7 +181,7 @@ GPU_DEVICE void attend_mma_store_ue8m0(
 /* What a chunk's o is multiplied with under a ue8m0 scale, and the scale's byte. */
 GPU_DEVICE float attend_mma_out_mul(float amax, float factor, uint32_t *byte) {
     const float a = fmaxf(MMLA_AMAX_FLOOR, amax * factor);
-    *byte = mmla_ue8m0_ceil(a / MMLA_E4M3_MAX);
+    *byte = mmla_quant_out_byte(a);
     return factor * mmla_ue8m0_inverse((uint8_t)*byte);
 }
 

@@ -3,15 +3,37 @@
 
 #include "base/check.h"
 #include "base/checked.h"
+#include "base/error.h"
 
-/* Estimated cycles when s CTAs share a token: clusters of that size take the tasks in turns. */
+static int32_t log2_of(int32_t n_splits) {
+    return n_splits == 8 ? 3 : n_splits == 4 ? 2 : n_splits == 2 ? 1 : 0;
+}
+
+/* A launch of clusters of s CTAs, but for its grid. */
+static mmla_gpu_launch launch_of(int32_t s) {
+    return (mmla_gpu_launch){
+        .kernel = (const void *)(uintptr_t)attend_wgmma_bf16_sm90a,
+        .grid = {0, 1, 1},
+        .block = ATTEND_WGMMA_THREADS,
+        .smem_bytes = ATTEND_WGMMA_SMEM_BYTES,
+        .cluster = (uint32_t)s,
+    };
+}
+
+static int64_t n_tasks_of(const mmla_attend_problem *p, int64_t n_tokens) {
+    return n_tokens * ((p->desc.n_heads + ATTEND_WGMMA_HEADS - 1) / ATTEND_WGMMA_HEADS);
+}
+
+/* Estimated cycles when s CTAs share a token: clusters of that size take the tasks in turns. The constants
+ * are read off times on an H200 at 8 .. 128 heads and 1 .. 1024 tokens; only the order of two estimates
+ * decides anything, and it was that of the times in all 30 cases. */
 static int64_t cycles(const mmla_attend_problem *p, int64_t n_tasks, int32_t s) {
-    enum { BEGIN_AND_END = 6000, A_BLOCK = 2300, JOIN = 1500 };
+    enum { BEGIN = 12000, END = 6000, A_BLOCK = 7000, JOIN = 11000 };
     const int64_t share = (mmla_attend_mma_width(p) + s - 1) / s;
     const int64_t blocks = (share + ATTEND_WGMMA_KEYS - 1) / ATTEND_WGMMA_KEYS;
-    const int64_t clusters = p->gpu.n_sms / s;
+    const int64_t clusters = p->clusters[log2_of(s)];
     const int64_t turns = (n_tasks + clusters - 1) / clusters;
-    return turns * (BEGIN_AND_END + blocks * A_BLOCK + (s > 1 ? JOIN : 0));
+    return BEGIN + turns * (END + blocks * A_BLOCK + (s > 1 ? JOIN : 0));
 }
 
 static int32_t splits_of(const mmla_attend_problem *p, int64_t n_tasks) {
@@ -19,38 +41,76 @@ static int32_t splits_of(const mmla_attend_problem *p, int64_t n_tasks) {
         return mmla_attend_mma_invariant_splits(p);
     }
     int32_t best = 1;
-    for (int32_t s = 2; s <= ATTEND_WGMMA_SPLITS_MAX && s <= p->gpu.n_sms; s *= 2) {
+    for (int32_t s = 2; s <= ATTEND_WGMMA_SPLITS_MAX && p->clusters[log2_of(s)] > 0; s *= 2) {
         best = cycles(p, n_tasks, s) < cycles(p, n_tasks, best) ? s : best;
     }
     return best;
 }
 
-mmla_status mmla_attend_wgmma_load(void *problem, mmla_error *err) {
-    mmla_attend_problem *p = problem;
-    return mmla_gpu_kernel_load(&p->gpu, (const void *)(uintptr_t)attend_wgmma_bf16_sm90a,
-                                ATTEND_WGMMA_SMEM_BYTES, err);
+/* Splits that a plan cannot do without. */
+static int32_t splits_needed(const mmla_attend_problem *p) {
+    return p->desc.batch_invariant ? mmla_attend_mma_invariant_splits(p) : 1;
 }
 
-mmla_status mmla_attend_wgmma_fused(const mmla_attend_problem *p,
-                                    const mmla_attend_args *args,
-                                    void *stream) {
+/* Where this kernel is behind those of every GPU (H200, 128 + 512 keys; src/ops/attend/README.md has the
+ * times). It computes with 64 heads however few there are, so up to 16 pay for what is not there as soon
+ * as every multiprocessor has a token of its own. And a handful of tokens with many heads is joined
+ * faster through L2 than from one multiprocessor's memory to another's. A batch-invariant plan is of
+ * one kind for any number of tokens. */
+bool mmla_attend_wgmma_pays(const mmla_attend_problem *p, int64_t n_tokens) {
+    enum { FEW_HEADS = 16, JOINED_HEADS = 24, FEW_TOKENS = 4 };
+    if (p->clusters[log2_of(splits_needed(p))] == 0) {
+        return false;
+    }
+    if (p->desc.n_heads <= FEW_HEADS) {
+        return !p->desc.batch_invariant && n_tasks_of(p, n_tokens) <= p->gpu.n_sms;
+    }
+    return p->desc.batch_invariant || p->desc.n_heads <= JOINED_HEADS || n_tokens > FEW_TOKENS;
+}
+
+/* Loads the kernel, and asks how many clusters of every size run at once. */
+static mmla_status prepare(mmla_attend_problem *p, mmla_error *err) {
+    mmla_gpu_launch launch = launch_of(1);
+    MMLA_RETURN_IF_FAILED(
+        mmla_gpu_kernel_load(&p->gpu, launch.kernel, ATTEND_WGMMA_SMEM_BYTES, err));
+    for (int32_t s = 1; s <= ATTEND_WGMMA_SPLITS_MAX; s *= 2) {
+        launch = launch_of(s);
+        MMLA_RETURN_IF_FAILED(
+            mmla_gpu_clusters_get(&p->gpu, &launch, &p->clusters[log2_of(s)], err));
+    }
+    return MMLA_OK;
+}
+
+mmla_status mmla_attend_wgmma_load(void *problem, mmla_error *err) {
+    mmla_attend_problem *p = problem;
+    MMLA_RETURN_IF_FAILED(prepare(p, err));
+    if (p->clusters[log2_of(splits_needed(p))] == 0) {
+        return mmla_error_set(err, MMLA_E_DEVICE, "device",
+                              "runs no cluster of %d blocks, which the kernel needs",
+                              (int)splits_needed(p));
+    }
+    return MMLA_OK;
+}
+
+mmla_status mmla_attend_hopper_load(void *problem, mmla_error *err) {
+    MMLA_RETURN_IF_FAILED(prepare(problem, err));
+    return mmla_attend_mma_load(problem, err);
+}
+
+mmla_status
+mmla_attend_wgmma_fused(const mmla_attend_problem *p, const mmla_attend_args *args, void *stream) {
     enum { TASKS_MAX = 1 << 30 }; /* their numbers are 32 bits, and a stride is added */
     attend_mma_params params = mmla_attend_mma_fused_params_get(p, args);
-    params.n_head_tiles = (p->desc.n_heads + ATTEND_WGMMA_HEADS - 1) / ATTEND_WGMMA_HEADS;
+    params.n_head_tiles = (int32_t)n_tasks_of(p, 1);
     const int64_t at_once = TASKS_MAX / params.n_head_tiles;
     for (int64_t first = 0; first < args->n_tokens; first += at_once) {
         params.first_token = first;
         params.n_tokens = mmla_min_i64(at_once, args->n_tokens - first);
         const int64_t n_tasks = params.n_tokens * params.n_head_tiles;
         params.n_splits = splits_of(p, n_tasks);
-        const int64_t clusters = mmla_min_i64(n_tasks, p->gpu.n_sms / params.n_splits);
-        const mmla_gpu_launch launch = {
-            .kernel = (const void *)(uintptr_t)attend_wgmma_bf16_sm90a,
-            .grid = {(uint32_t)(clusters * params.n_splits), 1, 1},
-            .block = ATTEND_WGMMA_THREADS,
-            .smem_bytes = ATTEND_WGMMA_SMEM_BYTES,
-            .cluster = params.n_splits > 1 ? (uint32_t)params.n_splits : 0,
-        };
+        const int64_t clusters = mmla_min_i64(n_tasks, p->clusters[log2_of(params.n_splits)]);
+        mmla_gpu_launch launch = launch_of(params.n_splits);
+        launch.grid[0] = (uint32_t)(clusters * params.n_splits);
         MMLA_RETURN_IF_FAILED(mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error));
     }
     return MMLA_OK;

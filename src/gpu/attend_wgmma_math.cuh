@@ -1,7 +1,9 @@
 /* attend_wgmma_math.cuh - the multiplying warpgroups of attend_wgmma_kernel.cu.
  *
- *     scores     S [64 heads][64 keys] = q tile . K tile        softmax, probabilities to smem
- *     sums       O [64 heads][dims 0 .. 255] += prob . K tile   and another one, dims 256 .. 511
+ *     the first    S [64 heads][64 keys] = q tile . K tile      softmax, probabilities to smem
+ *                  O [64 heads][dims 0 .. 255] += prob . K tile
+ *     the second   O [64 heads][dims 256 .. 511] += prob . K tile
+ *                  q of the next task to its tile, once the last scores are done
  *
  * A thread has two heads, rows g and g + 8 of its warp's sixteen, of S and of O. The maximum that
  * scores are taken against rises only when one exceeds it by 2^ATTEND_WGMMA_SLACK, so that O has to
@@ -27,11 +29,9 @@ enum {
 
 /* Of a thread's two heads. l is the sum over the thread's own keys. */
 typedef struct attend_wgmma_softmax {
-    float logit[2];   /* factor of the scores, base 2 */
-    float reference[2]; /* what scores are taken against */
-    float maximum[2];
+    float logit[2];     /* factor of the scores, base 2 */
+    float reference[2]; /* what logits are taken against */
     float l[2];
-    bool has_keys;
 } attend_wgmma_softmax;
 
 /* Scores of a block: S = q . K^T over 512 dims. */
@@ -55,8 +55,8 @@ attend_wgmma_scores(float s[ATTEND_WGMMA_SCORES], uint32_t q_tile, uint32_t k_ti
 GPU_DEVICE void
 attend_wgmma_accumulate(float o[ATTEND_WGMMA_SUMS], uint32_t prob, uint32_t k_tile, int32_t half) {
     const uint64_t p = gpu_wgmma_tile(prob);
-    const uint64_t k = gpu_wgmma_tile_across(
-        k_tile + half * (ATTEND_WGMMA_TILE_BYTES / 2), ATTEND_WGMMA_COLUMN_BYTES);
+    const uint64_t k = gpu_wgmma_tile_across(k_tile + half * (ATTEND_WGMMA_TILE_BYTES / 2),
+                                             ATTEND_WGMMA_COLUMN_BYTES);
     gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
     gpu_wgmma_begin();
 #pragma unroll
@@ -93,49 +93,61 @@ GPU_DEVICE float attend_wgmma_quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/* Scores to probabilities, in place, and the factors of O. What is no key has probability 0; a NaN
- * score is no maximum, and makes its head's sum NaN. */
-GPU_DEVICE void attend_wgmma_softmax_step(float s[ATTEND_WGMMA_SCORES],
-                                          attend_wgmma_softmax *sm,
-                                          uint64_t valid,
-                                          float tile_scale,
-                                          float alpha[2]) {
+/* What is no key gets no probability. */
+GPU_DEVICE void attend_wgmma_mask(float s[ATTEND_WGMMA_SCORES], uint64_t valid) {
     const int32_t u = threadIdx.x % 4;
-    sm->has_keys |= valid != 0;
     const uint32_t keys[2] = {(uint32_t)valid >> 2 * u, (uint32_t)(valid >> 32) >> 2 * u};
-    float most[2] = {-INFINITY, -INFINITY};
 #pragma unroll
     for (int32_t i = 0; i < ATTEND_WGMMA_SCORES; i++) {
         const int32_t key = attend_wgmma_sum_column(0, i);
-        const bool is_key = (keys[key / 32] >> key % 32 & 1) != 0;
-        s[i] = is_key ? s[i] * tile_scale : -INFINITY;
-        most[i / 2 % 2] = fmaxf(most[i / 2 % 2], s[i]);
-    }
-#pragma unroll
-    for (int32_t r = 0; r < 2; r++) {
-        sm->maximum[r] = fmaxf(sm->maximum[r], attend_wgmma_quad_max(most[r]));
-        alpha[r] = 1.0f;
-        if ((sm->maximum[r] - sm->reference[r]) * sm->logit[r] > ATTEND_WGMMA_SLACK) {
-            alpha[r] = gpu_exp2((sm->reference[r] - sm->maximum[r]) * sm->logit[r]);
-            sm->reference[r] = sm->maximum[r];
-            sm->l[r] *= alpha[r];
-        }
-        /* Before any finite score the reference is -inf, which must not be subtracted. */
-        const float reference =
-            sm->reference[r] == -INFINITY ? 0.0f : sm->reference[r] * sm->logit[r];
-#pragma unroll
-        for (int32_t i = 2 * r; i < ATTEND_WGMMA_SCORES; i += 4) {
-            s[i] = gpu_exp2(fmaf(s[i], sm->logit[r], -reference));
-            s[i + 1] = gpu_exp2(fmaf(s[i + 1], sm->logit[r], -reference));
-            sm->l[r] += s[i] + s[i + 1];
-        }
+        s[i] = (keys[key / 32] >> key % 32 & 1) != 0 ? s[i] : -INFINITY;
     }
 }
 
-/* Probabilities, times the scale of the block's rows, to their tile. */
-GPU_DEVICE void attend_wgmma_put_probabilities(const float s[ATTEND_WGMMA_SCORES],
-                                               float tile_scale,
-                                               uint32_t tile) {
+/* Scores to probabilities times 2^log2_scale, in place, and the factors of O. The rows of the tile are to
+ * be multiplied with that, so the scores are, too. A NaN score is no maximum, and makes its head's sum
+ * NaN. `maximum` and `alpha` are of the thread's first head, the other's are eight further on. */
+GPU_DEVICE void attend_wgmma_softmax_step(float s[ATTEND_WGMMA_SCORES],
+                                          attend_wgmma_softmax *sm,
+                                          float log2_scale,
+                                          float *maximum,
+                                          float *alpha) {
+    const float scale = exp2f(log2_scale), inverse = exp2f(-log2_scale);
+#pragma unroll
+    for (int32_t r = 0; r < 2; r++) {
+        const float logit = sm->logit[r] * scale;
+        float most = -INFINITY;
+#pragma unroll
+        for (int32_t i = 2 * r; i < ATTEND_WGMMA_SCORES; i += 4) {
+            most = fmaxf(most, fmaxf(s[i], s[i + 1]));
+        }
+        most = attend_wgmma_quad_max(most) * logit;
+        float factor = 1.0f;
+        if (most - sm->reference[r] > ATTEND_WGMMA_SLACK) {
+            factor = gpu_exp2(sm->reference[r] - most);
+            sm->reference[r] = most;
+            sm->l[r] *= factor;
+        }
+        if (threadIdx.x % 4 == 0) {
+            maximum[8 * r] = fmaxf(maximum[8 * r], most);
+            alpha[8 * r] = factor;
+        }
+        /* Before any finite score the reference is -inf, which must not be subtracted. */
+        const float subtract =
+            (sm->reference[r] == -INFINITY ? 0.0f : sm->reference[r]) - log2_scale;
+        float sum = 0.0f;
+#pragma unroll
+        for (int32_t i = 2 * r; i < ATTEND_WGMMA_SCORES; i += 4) {
+            s[i] = gpu_exp2(fmaf(s[i], logit, -subtract));
+            s[i + 1] = gpu_exp2(fmaf(s[i + 1], logit, -subtract));
+            sum += s[i] + s[i + 1];
+        }
+        sm->l[r] = fmaf(sum, inverse, sm->l[r]);
+    }
+}
+
+/* Probabilities to their tile. */
+GPU_DEVICE void attend_wgmma_put_probabilities(const float s[ATTEND_WGMMA_SCORES], uint32_t tile) {
     const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int32_t row = 16 * warp + lane % 16;
 #pragma unroll
@@ -143,110 +155,111 @@ GPU_DEVICE void attend_wgmma_put_probabilities(const float s[ATTEND_WGMMA_SCORES
         uint32_t p[4];
 #pragma unroll
         for (int32_t k = 0; k < 4; k++) {
-            p[k] = gpu_bf16x2_from_f32x2(s[i + 2 * k] * tile_scale, s[i + 2 * k + 1] * tile_scale);
+            p[k] = gpu_bf16x2_from_f32x2(s[i + 2 * k], s[i + 2 * k + 1]);
         }
         gpu_stmatrix_x4(tile + attend_wgmma_chunk_off(row, i / 4 + lane / 16), p);
     }
 }
 
-/* q of a task to its tile, rotated, and the factors of its logits. All threads of the warpgroup come
- * here, and nobody reads the tile any more. */
-GPU_DEVICE void attend_wgmma_load_q(const attend_mma_params *p,
-                                    const attend_wgmma_task *task,
-                                    uint8_t *tile,
-                                    float *logit) {
-    enum { PAIRS = MMLA_ROPE_DIM / 2, FIRST = MMLA_LATENT_DIM - MMLA_ROPE_DIM };
+/* Starts copying q of a task to its tile, by one warpgroup. Neighbouring threads take what lies side by side in memory: in
+ * the fused layout the two chunks of 16 dims, then the next head; else the chunks of one head. */
+GPU_DEVICE void
+attend_wgmma_fetch_q(const attend_mma_params *p, const attend_wgmma_task *task, uint32_t tile) {
+    enum { CHUNKS = MMLA_LATENT_DIM / ATTEND_WGMMA_CHUNK_DIMS };
     const uint16_t *q = p->q + task->token * p->q_token_stride;
-    const uint32_t to = gpu_smem_address(tile);
-    const int32_t heads = task->n_heads;
-    const bool fused = p->q_layout == MMLA_Q_FUSED;
-#pragma unroll 4
-    for (int32_t i = threadIdx.x; i < heads * 64; i += ATTEND_WGMMA_GROUP) {
-        /* Neighbouring threads take what lies side by side in memory: in the fused layout the two
-         * chunks of 16 dims, then the next head; else the chunks of one head. */
-        const int32_t h = fused ? i / 2 % heads : i / 64;
-        const int32_t c = fused ? i / (2 * heads) * 2 + i % 2 : i % 64;
-        const int64_t at = mmla_q_index(p->q_layout, p->n_heads, task->first_head + h,
-                                        c * ATTEND_WGMMA_CHUNK_DIMS);
-        gpu_cp_async16(to + attend_wgmma_chunk_off(h, c), q + at);
+    const int32_t heads = task->n_heads, thread = threadIdx.x % ATTEND_WGMMA_GROUP;
+    if (p->q_layout == MMLA_Q_FUSED) {
+        /* Threads left over by few heads start with later columns. */
+        const int32_t starts = ATTEND_WGMMA_GROUP / 2 / heads, pair = thread % 2;
+        const int32_t h = thread / 2 % heads, start = thread / 2 / heads;
+        const int32_t step = p->n_heads * 2 * ATTEND_WGMMA_CHUNK_DIMS; /* to the next 16 dims */
+        q += mmla_q_index(MMLA_Q_FUSED, p->n_heads, task->first_head + h,
+                          start * ATTEND_WGMMA_COLUMN_DIMS + pair * ATTEND_WGMMA_CHUNK_DIMS);
+        for (int32_t column = start; start < starts && column < ATTEND_WGMMA_COLUMNS;
+             column += starts) {
+#pragma unroll
+            for (int32_t k = 0; k < ATTEND_WGMMA_COLUMN_DIMS / 16; k++) {
+                gpu_cp_async16(tile + column * ATTEND_WGMMA_COLUMN_BYTES +
+                                   attend_wgmma_chunk_off(h, 2 * k + pair),
+                               q + k * step);
+            }
+            q += starts * (ATTEND_WGMMA_COLUMN_DIMS / 16) * step;
+        }
+        return;
     }
-    gpu_cp_async_commit();
-    for (int32_t h = threadIdx.x / 32; h < heads; h += ATTEND_WGMMA_GROUP / 32) {
+    const int32_t c = thread % CHUNKS;
+    q += c * ATTEND_WGMMA_CHUNK_DIMS;
+#pragma unroll 4
+    for (int32_t h = thread / CHUNKS; h < heads; h += ATTEND_WGMMA_GROUP / CHUNKS) {
+        gpu_cp_async16(tile + attend_wgmma_chunk_off(h, c),
+                       q + mmla_q_index(MMLA_Q_STANDARD, p->n_heads, task->first_head + h, 0));
+    }
+}
+
+/* Waits for q, rotates it in its tile, and finds the factors of its logits. */
+GPU_DEVICE void attend_wgmma_finish_q(const attend_mma_params *p,
+                                      const attend_wgmma_task *task,
+                                      attend_wgmma_state *state,
+                                      uint8_t *tile) {
+    enum { PAIRS = MMLA_ROPE_DIM / 2, FIRST = MMLA_LATENT_DIM - MMLA_ROPE_DIM };
+    const int32_t thread = threadIdx.x % ATTEND_WGMMA_GROUP;
+    if (p->norm_q == NULL && thread < ATTEND_WGMMA_HEADS) {
+        state->logit[thread] = p->scale_log2e;
+    }
+    for (int32_t h = thread / 32; p->norm_q != NULL && h < task->n_heads;
+         h += ATTEND_WGMMA_GROUP / 32) {
         const float factor = attend_mma_logit_factor(p, task->token, task->first_head + h);
-        if (threadIdx.x % 32 == 0) {
-            logit[h] = factor;
+        if (thread % 32 == 0) {
+            state->logit[h] = factor;
         }
     }
-    gpu_cp_async_wait(0);
-    if (p->rotate && task->position >= 0) {
+    const bool rotate = p->rotate && task->position >= 0;
+    float c = 0.0f, s = 0.0f;
+    if (rotate) {
         const float *cos_sin = p->cos_sin + (int64_t)task->position * MMLA_ROPE_DIM;
-        const float c = cos_sin[threadIdx.x % PAIRS], s = cos_sin[PAIRS + threadIdx.x % PAIRS];
-        const int32_t x = FIRST + 2 * (threadIdx.x % PAIRS);
+        c = cos_sin[thread % PAIRS];
+        s = cos_sin[PAIRS + thread % PAIRS];
+    }
+    gpu_cp_async_wait_all();
+    if (rotate) {
+        const int32_t x = FIRST + 2 * (thread % PAIRS);
         gpu_warps_sync(2, ATTEND_WGMMA_GROUP);
-        for (int32_t h = threadIdx.x / PAIRS; h < heads; h += ATTEND_WGMMA_GROUP / PAIRS) {
-            uint32_t *at = (uint32_t *)(tile +
-                                        attend_wgmma_chunk_off(h, x / ATTEND_WGMMA_CHUNK_DIMS) +
-                                        x % ATTEND_WGMMA_CHUNK_DIMS * 2);
+#pragma unroll 4
+        for (int32_t h = thread / PAIRS; h < task->n_heads; h += ATTEND_WGMMA_GROUP / PAIRS) {
+            uint32_t *at =
+                (uint32_t *)(tile + attend_wgmma_chunk_off(h, x / ATTEND_WGMMA_CHUNK_DIMS) +
+                             x % ATTEND_WGMMA_CHUNK_DIMS * 2);
             float2 pair = gpu_f32x2_from_bf16x2(*at);
             mmla_rope_rotate(c, s, &pair.x, &pair.y);
             *at = gpu_bf16x2_from_f32x2(pair.x, pair.y);
         }
     }
     gpu_fence_async();
-    gpu_warps_sync(2, ATTEND_WGMMA_GROUP);
+    gpu_barrier_arrive(gpu_smem_address(&state->q_full));
 }
 
-/* Scores and probabilities of a task's blocks, the first of which is the CTA's number `turn`. */
+/* Scores of the block in a stage, and its probabilities and the factors of O to smem. */
 GPU_DEVICE void attend_wgmma_probabilities(attend_wgmma_state *state,
-                                           uint8_t *smem,
-                                           uint32_t turn,
-                                           int32_t n_blocks,
+                                           uint32_t q_tile,
+                                           uint32_t k_tile,
+                                           uint32_t prob,
+                                           int32_t stage,
                                            attend_wgmma_softmax *sm) {
-    const uint32_t tiles = gpu_smem_address(smem);
+    float s[ATTEND_WGMMA_SCORES];
+    attend_wgmma_scores(s, q_tile, k_tile);
     const int32_t head = attend_wgmma_sum_row(threadIdx.x, 0);
-    for (int32_t b = 0; b < n_blocks; b++, turn++) {
-        const int32_t stage = turn % ATTEND_WGMMA_STAGES;
-        gpu_barrier_wait(gpu_smem_address(&state->full[stage]), turn / ATTEND_WGMMA_STAGES & 1);
-        float s[ATTEND_WGMMA_SCORES], alpha[2];
-        attend_wgmma_scores(s, tiles + ATTEND_WGMMA_AT_Q,
-                            tiles + ATTEND_WGMMA_AT_STAGES + stage * ATTEND_WGMMA_TILE_BYTES);
-        const float tile_scale = state->tile_scale[stage];
-        attend_wgmma_softmax_step(s, sm, state->valid[stage], tile_scale, alpha);
-        if (threadIdx.x % 4 == 0) {
-            state->alpha[stage][head] = alpha[0];
-            state->alpha[stage][head + 8] = alpha[1];
-        }
-        attend_wgmma_put_probabilities(s, tile_scale,
-                                       tiles + ATTEND_WGMMA_AT_PROB +
-                                           stage * ATTEND_WGMMA_COLUMN_BYTES);
-        gpu_fence_async();
-        gpu_barrier_arrive(gpu_smem_address(&state->prob_full[stage]));
+    const uint64_t valid = state->valid[stage];
+    if (valid != 0 && threadIdx.x % 32 == 0) {
+        state->has_keys[threadIdx.x / 32] = 1.0f;
     }
-}
-
-/* O over the same blocks, half of the dims. */
-GPU_DEVICE void attend_wgmma_sum(attend_wgmma_state *state,
-                                 uint8_t *smem,
-                                 uint32_t turn,
-                                 int32_t n_blocks,
-                                 float o[ATTEND_WGMMA_SUMS]) {
-    const uint32_t tiles = gpu_smem_address(smem);
-    const int32_t thread = threadIdx.x - ATTEND_WGMMA_SUM_FIRST;
-    const int32_t half = thread / ATTEND_WGMMA_GROUP;
-    const int32_t head = attend_wgmma_sum_row(thread % ATTEND_WGMMA_GROUP, 0);
-    for (int32_t b = 0; b < n_blocks; b++, turn++) {
-        const int32_t stage = turn % ATTEND_WGMMA_STAGES;
-        gpu_barrier_wait(gpu_smem_address(&state->prob_full[stage]),
-                         turn / ATTEND_WGMMA_STAGES & 1);
-        attend_wgmma_rescale(o, state->alpha[stage][head], state->alpha[stage][head + 8]);
-        attend_wgmma_accumulate(o,
-                                tiles + ATTEND_WGMMA_AT_PROB + stage * ATTEND_WGMMA_COLUMN_BYTES,
-                                tiles + ATTEND_WGMMA_AT_STAGES + stage * ATTEND_WGMMA_TILE_BYTES,
-                                half);
-        if (threadIdx.x % 32 == 0) {
-            gpu_barrier_arrive(gpu_smem_address(&state->empty[stage]));
-        }
+    if (valid != ~(uint64_t)0) {
+        attend_wgmma_mask(s, valid);
     }
+    attend_wgmma_softmax_step(s, sm, state->log2_scale[stage], state->maximum + head,
+                              state->alpha[stage] + head);
+    attend_wgmma_put_probabilities(s, prob);
+    gpu_fence_async();
+    gpu_barrier_arrive(gpu_smem_address(&state->prob_full[stage]));
 }
 
 #undef GPU_DEVICE

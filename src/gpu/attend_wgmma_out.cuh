@@ -18,35 +18,37 @@
 #define GPU_DEVICE static __device__ __forceinline__
 
 enum {
-    ATTEND_WGMMA_UNIT_DIMS = 8, /* of one head, by one thread */
+    ATTEND_WGMMA_UNIT_DIMS = 4, /* of one head, by one thread */
     ATTEND_WGMMA_HEAD_UNITS = MMLA_LATENT_DIM / ATTEND_WGMMA_UNIT_DIMS
 };
 
 /* A thread's sums to where the stages were. */
 GPU_DEVICE void attend_wgmma_leave_sums(const float o[ATTEND_WGMMA_SUMS], uint8_t *sums) {
     const int32_t thread = threadIdx.x % ATTEND_WGMMA_GROUP;
-    const int32_t half = (threadIdx.x - ATTEND_WGMMA_SUM_FIRST) / ATTEND_WGMMA_GROUP;
+    const int32_t half = threadIdx.x / ATTEND_WGMMA_GROUP;
 #pragma unroll
     for (int32_t i = 0; i < ATTEND_WGMMA_SUMS; i += 2) {
         const int32_t head = attend_wgmma_sum_row(thread, i);
-        const int32_t unit = half * ATTEND_WGMMA_HEAD_UNITS / 2 + i / 4;
-        *(float2 *)(sums + attend_wgmma_part_off(head, unit) + thread % 4 * 8) =
+        const int32_t unit = half * ATTEND_WGMMA_HEAD_UNITS / 2 + i / 4 * 2 + thread % 4 / 2;
+        *(float2 *)(sums + attend_wgmma_part_off(head, unit) + thread % 2 * 8) =
             make_float2(o[i], o[i + 1]);
     }
 }
 
-/* What the scores' warpgroup found of its heads, to all CTAs of the cluster. */
+/* What the first warpgroup found of its heads, to all CTAs of the cluster. */
 GPU_DEVICE void attend_wgmma_tell(const attend_wgmma_softmax *sm,
                                   attend_wgmma_state *state,
                                   int32_t split,
                                   int32_t n_splits) {
 #pragma unroll
     for (int32_t r = 0; r < 2; r++) {
+        __syncwarp(); /* one thread of four wrote the maximum */
         const float l = attend_wgmma_quad_sum(sm->l[r]);
         const int32_t head = attend_wgmma_sum_row(threadIdx.x, 2 * r);
         const uint32_t to = gpu_smem_address(&state->part[split][head]);
-        const float4 part = make_float4(sm->reference[r] * sm->logit[r], l,
-                                        sm->maximum[r] * sm->logit[r], sm->has_keys ? 1.0f : 0.0f);
+        const float maximum = state->maximum[head];
+        const float4 part =
+            make_float4(sm->reference[r], l, maximum, state->has_keys[threadIdx.x / 32]);
         for (int32_t rank = threadIdx.x % 4; rank < n_splits; rank += 4) {
             gpu_cluster_store4(gpu_cluster_address(to, rank), part);
         }
@@ -63,20 +65,32 @@ GPU_DEVICE void attend_wgmma_arrive_all(uint64_t *barrier, int32_t n_splits) {
     }
 }
 
-/* Weights of the parts and the factor of O of head h, its lse and max_logits. NaN throughout without a
- * legal position. */
-GPU_DEVICE void attend_wgmma_finish_head(const attend_mma_params *p,
-                                         const attend_wgmma_task *task,
-                                         attend_wgmma_state *state,
-                                         int32_t h) {
+/* The sink of head h of a task, base 2; loaded before it is needed. */
+GPU_DEVICE float
+attend_wgmma_sink(const attend_mma_params *p, const attend_wgmma_task *task, int32_t h) {
+    return p->sink == NULL || h >= task->n_heads
+               ? -INFINITY
+               : p->sink[task->first_head + h] * ATTEND_MMA_LOG2_E;
+}
+
+/* Weights of the parts and the factor of O of head h, if there is one, its lse and max_logits. NaN
+ * throughout without a legal position. */
+GPU_DEVICE void attend_wgmma_finish_heads(const attend_mma_params *p,
+                                          const attend_wgmma_task *task,
+                                          attend_wgmma_state *state,
+                                          float sink,
+                                          int32_t h) {
+    if (h >= task->n_heads) {
+        return;
+    }
     float reference = -INFINITY, maximum = -INFINITY, sum = 0.0f;
     bool has_keys = false;
-    for (int32_t s = 0; s < p->n_splits; s++) {
+    for (int32_t s = 0; s < gpu_cluster_size(); s++) {
         reference = fmaxf(reference, state->part[s][h].reference);
         maximum = fmaxf(maximum, state->part[s][h].maximum);
         has_keys |= state->part[s][h].has_keys != 0.0f;
     }
-    for (int32_t s = 0; s < p->n_splits; s++) {
+    for (int32_t s = 0; s < gpu_cluster_size(); s++) {
         const float weight = attend_mma_alpha(state->part[s][h].reference, reference, 1.0f);
         sum = fmaf(state->part[s][h].sum, weight, sum);
         state->weight[s][h] = weight;
@@ -88,13 +102,12 @@ GPU_DEVICE void attend_wgmma_finish_head(const attend_mma_params *p,
     } else if (has_keys) {
         /* Keys whose scores are all -inf are not "no key". */
         sum = sum == 0.0f ? NAN : sum;
-        const float sink = p->sink == NULL ? -INFINITY : p->sink[head] * ATTEND_MMA_LOG2_E;
         factor = 1.0f / (sum + exp2f(sink - reference));
         lse = fmaf(reference, ATTEND_MMA_LN_2, logf(sum));
         max_logit = isnan(sum) ? NAN : maximum * ATTEND_MMA_LN_2;
     }
     state->factor[h] = factor;
-    if (blockIdx.x % p->n_splits == 0) {
+    if (gpu_cluster_rank() == 0) {
         const int64_t i = task->token * p->n_heads + head;
         if (p->lse != NULL) {
             p->lse[i] = lse;
@@ -105,39 +118,54 @@ GPU_DEVICE void attend_wgmma_finish_head(const attend_mma_params *p,
     }
 }
 
-/* Eight dims of a head, joined from all parts. */
-GPU_DEVICE void attend_wgmma_join(const attend_mma_params *p,
-                                  const attend_wgmma_state *state,
+/* Four dims of a head, joined from all parts. All loads are started before the first sum: each takes as
+ * long as one from L2. What was not left may be any bits; loading it does no harm. */
+GPU_DEVICE void attend_wgmma_join(const attend_wgmma_state *state,
+                                  const int32_t n_splits,
                                   uint32_t sums,
                                   int32_t h,
                                   int32_t unit,
                                   float o[ATTEND_WGMMA_UNIT_DIMS]) {
     const uint32_t at = sums + attend_wgmma_part_off(h, unit);
+    float4 x[ATTEND_WGMMA_SPLITS_MAX];
+#pragma unroll
+    for (int32_t s = 0; s < n_splits; s++) {
+        x[s] = gpu_cluster_load4(gpu_cluster_address(at, s));
+    }
 #pragma unroll
     for (int32_t i = 0; i < ATTEND_WGMMA_UNIT_DIMS; i++) {
         o[i] = 0.0f;
     }
-#pragma unroll 4
-    for (int32_t s = 0; s < p->n_splits; s++) {
-        if (state->part[s][h].has_keys == 0.0f) {
-            continue; /* nothing was left there */
-        }
-        const uint32_t from = gpu_cluster_address(at, s);
+#pragma unroll
+    for (int32_t s = 0; s < n_splits; s++) {
         const float weight = state->weight[s][h];
-        const float4 a = gpu_cluster_load4(from), b = gpu_cluster_load4(from + 16);
-        o[0] = fmaf(a.x, weight, o[0]);
-        o[1] = fmaf(a.y, weight, o[1]);
-        o[2] = fmaf(a.z, weight, o[2]);
-        o[3] = fmaf(a.w, weight, o[3]);
-        o[4] = fmaf(b.x, weight, o[4]);
-        o[5] = fmaf(b.y, weight, o[5]);
-        o[6] = fmaf(b.z, weight, o[6]);
-        o[7] = fmaf(b.w, weight, o[7]);
+        if (state->part[s][h].has_keys != 0.0f) {
+            o[0] = fmaf(x[s].x, weight, o[0]);
+            o[1] = fmaf(x[s].y, weight, o[1]);
+            o[2] = fmaf(x[s].z, weight, o[2]);
+            o[3] = fmaf(x[s].w, weight, o[3]);
+        }
     }
 }
 
-/* Eight dims of a head, rotated back already, to out. Neighbouring threads have neighbouring units, and
- * whole chunks are in one warp. */
+/* Largest magnitude of the units of 2^log2 neighbouring threads. */
+GPU_DEVICE float attend_wgmma_unit_amax(const float o[ATTEND_WGMMA_UNIT_DIMS], const int32_t log2) {
+    float amax = mmla_quant_amax(o, ATTEND_WGMMA_UNIT_DIMS);
+#pragma unroll
+    for (int32_t i = 0; i < log2; i++) {
+        amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, 1 << i));
+    }
+    return amax;
+}
+
+/* Four codes of o * mul, the first lowest. */
+GPU_DEVICE uint32_t attend_wgmma_unit_codes(const float o[ATTEND_WGMMA_UNIT_DIMS], float mul) {
+    return gpu_e4m3x2_from_f32x2(o[0] * mul, o[1] * mul) |
+           gpu_e4m3x2_from_f32x2(o[2] * mul, o[3] * mul) << 16;
+}
+
+/* Four dims of a head, rotated back already, to out. Neighbouring threads have neighbouring units, and
+ * what shares a scale is in one warp. */
 GPU_DEVICE void attend_wgmma_put(const attend_mma_params *p,
                                  int64_t token,
                                  int32_t head,
@@ -147,65 +175,77 @@ GPU_DEVICE void attend_wgmma_put(const attend_mma_params *p,
     const int64_t row = token * p->n_heads + head;
     const int32_t dim = unit * ATTEND_WGMMA_UNIT_DIMS;
     if (p->out_form == MMLA_OUT_BF16) {
-        *(uint4 *)((uint16_t *)p->out + row * MMLA_LATENT_DIM + dim) =
-            make_uint4(gpu_bf16x2_from_f32x2(o[0] * factor, o[1] * factor),
-                       gpu_bf16x2_from_f32x2(o[2] * factor, o[3] * factor),
-                       gpu_bf16x2_from_f32x2(o[4] * factor, o[5] * factor),
-                       gpu_bf16x2_from_f32x2(o[6] * factor, o[7] * factor));
+        *(uint2 *)((uint16_t *)p->out + row * MMLA_LATENT_DIM + dim) =
+            make_uint2(gpu_bf16x2_from_f32x2(o[0] * factor, o[1] * factor),
+                       gpu_bf16x2_from_f32x2(o[2] * factor, o[3] * factor));
         return;
     }
     if (p->out_form == MMLA_OUT_FP8_128) {
-        const float amax = gpu_head_amax(o, 4);
+        const float amax = attend_wgmma_unit_amax(o, 5);
         const float s = fmaxf(MMLA_AMAX_FLOOR, amax * factor) / MMLA_E4M3_MAX;
-        gpu_head_codes_store(p->out + row * MMLA_LATENT_DIM + dim, o, factor / s);
+        *(uint32_t *)(p->out + row * MMLA_LATENT_DIM + dim) =
+            attend_wgmma_unit_codes(o, factor / s);
         if (dim % MMLA_OUT_WIDE_DIM == 0) {
             ((float *)p->out_scale)[row * (MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM) +
                                     dim / MMLA_OUT_WIDE_DIM] = s;
         }
         return;
     }
-    const float amax = gpu_head_amax(o, 2);
+    const float amax = attend_wgmma_unit_amax(o, 3);
     uint32_t byte;
     const float mul = attend_mma_out_mul(amax, factor, &byte);
     const int32_t chunk = dim / MMLA_OUT_CHUNK_DIM;
     const bool permuted = p->out_form == MMLA_OUT_FP8_PERMUTED;
-    const int64_t at = permuted ? token * p->n_heads * MMLA_LATENT_DIM +
-                                      mmla_out_permuted_index(head, dim)
-                                : row * MMLA_LATENT_DIM + dim;
-    gpu_head_codes_store(p->out + at, o, mul);
+    const int64_t at =
+        permuted ? token * p->n_heads * MMLA_LATENT_DIM + mmla_out_permuted_index(head, dim)
+                 : row * MMLA_LATENT_DIM + dim;
+    *(uint32_t *)(p->out + at) = attend_wgmma_unit_codes(o, mul);
     if (dim % MMLA_OUT_CHUNK_DIM == 0) {
-        const int64_t scale_at =
-            permuted ? mmla_out_scale_offset(p->scale_strides, token, head, chunk)
-                     : row * (MMLA_LATENT_DIM / MMLA_OUT_CHUNK_DIM) + chunk;
+        const int64_t scale_at = permuted
+                                     ? mmla_out_scale_offset(p->scale_strides, token, head, chunk)
+                                     : row * (MMLA_LATENT_DIM / MMLA_OUT_CHUNK_DIM) + chunk;
         p->out_scale[scale_at] = (uint8_t)byte;
     }
 }
 
-/* This CTA's share of a task's results. */
-GPU_DEVICE void attend_wgmma_store(const attend_mma_params *p,
-                                   const attend_wgmma_task *task,
-                                   const attend_wgmma_state *state,
-                                   uint32_t sums) {
+static_assert(ATTEND_WGMMA_UNIT_DIMS * 8 == MMLA_OUT_CHUNK_DIM &&
+                  ATTEND_WGMMA_UNIT_DIMS * 32 == MMLA_OUT_WIDE_DIM,
+              "2^3 and 2^5 threads share a scale");
+
+/* This CTA's share of a task's results. The number of parts is a constant for the joining. */
+GPU_DEVICE void attend_wgmma_joined_store(const attend_mma_params *p,
+                                          const attend_wgmma_task *task,
+                                          const attend_wgmma_state *state,
+                                          const int32_t n_splits,
+                                          uint32_t sums) {
     /* A wide scale is of 128 dims, which one CTA must have. */
-    const int32_t shares = p->out_form == MMLA_OUT_FP8_128 ? min(p->n_splits, 4) : p->n_splits;
-    const int32_t units = ATTEND_WGMMA_HEAD_UNITS / shares;
-    const int32_t split = blockIdx.x % p->n_splits;
+    const int32_t shares = p->out_form == MMLA_OUT_FP8_128 ? min(n_splits, 4) : n_splits;
+    const int32_t log2_units = 31 - __clz(ATTEND_WGMMA_HEAD_UNITS / shares); /* powers of two */
+    const int32_t split = gpu_cluster_rank();
     if (split >= shares) {
         return;
     }
-    for (int32_t i = threadIdx.x - ATTEND_WGMMA_SUM_FIRST; i < task->n_heads * units;
-         i += ATTEND_WGMMA_SUM_THREADS) {
-        const int32_t h = i / units, unit = split * units + i % units;
+    /* The number of units divides that of threads, so a thread has the same dims of all its heads. */
+    const int32_t unit = (split << log2_units) + (threadIdx.x & ((1 << log2_units) - 1));
+    const int32_t pair =
+        unit * (ATTEND_WGMMA_UNIT_DIMS / 2) - (MMLA_LATENT_DIM - MMLA_ROPE_DIM) / 2;
+    const bool rotate = pair >= 0 && p->rotate && task->position >= 0;
+    float c[ATTEND_WGMMA_UNIT_DIMS / 2], s[ATTEND_WGMMA_UNIT_DIMS / 2];
+#pragma unroll
+    for (int32_t k = 0; k < ATTEND_WGMMA_UNIT_DIMS / 2; k++) {
+        const float *cos_sin = p->cos_sin + (int64_t)task->position * MMLA_ROPE_DIM + pair + k;
+        c[k] = rotate ? cos_sin[0] : 1.0f;
+        s[k] = rotate ? cos_sin[MMLA_ROPE_DIM / 2] : 0.0f;
+    }
+#pragma unroll 1
+    for (int32_t i = threadIdx.x; i < task->n_heads << log2_units; i += ATTEND_WGMMA_MATH_THREADS) {
+        const int32_t h = i >> log2_units;
         float o[ATTEND_WGMMA_UNIT_DIMS];
-        attend_wgmma_join(p, state, sums, h, unit, o);
-        const int32_t pair =
-            unit * (ATTEND_WGMMA_UNIT_DIMS / 2) - (MMLA_LATENT_DIM - MMLA_ROPE_DIM) / 2;
-        if (pair >= 0 && p->rotate && task->position >= 0) {
-            const float *cos_sin = p->cos_sin + (int64_t)task->position * MMLA_ROPE_DIM + pair;
+        attend_wgmma_join(state, n_splits, sums, h, unit, o);
+        if (rotate) {
 #pragma unroll
             for (int32_t k = 0; k < ATTEND_WGMMA_UNIT_DIMS / 2; k++) {
-                mmla_rope_rotate_back(cos_sin[k], cos_sin[MMLA_ROPE_DIM / 2 + k], &o[2 * k],
-                                      &o[2 * k + 1]);
+                mmla_rope_rotate_back(c[k], s[k], &o[2 * k], &o[2 * k + 1]);
             }
         }
         attend_wgmma_put(p, task->token, task->first_head + h, unit, o, state->factor[h]);

@@ -19,6 +19,8 @@
 
 typedef uint64_t gpu_barrier;
 
+enum { GPU_BARRIER_SLEEP_NS = 10000 };
+
 GPU_DEVICE void gpu_warps_sync(const int32_t i, const int32_t n) {
     asm volatile("bar.sync %0, %1;" ::"r"(i), "r"(n) : "memory");
 }
@@ -62,30 +64,25 @@ GPU_DEVICE void gpu_barrier_arrive_at(uint32_t barrier, uint32_t rank) {
 #endif
 }
 
+/* The hint lets a waiter sleep, instead of asking again and taking turns from those who work. */
 GPU_DEVICE void gpu_barrier_wait(uint32_t barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("{\n"
                  ".reg .pred done;\n"
                  "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, %2;\n"
                  "@!done bra again;\n"
                  "}" ::"r"(barrier),
-                 "r"(parity)
+                 "r"(parity), "r"(GPU_BARRIER_SLEEP_NS)
                  : "memory");
 #endif
 }
 
-/* The same where those who arrive are of other CTAs. */
+/* The same where what threads of other CTAs wrote is read next. */
 GPU_DEVICE void gpu_barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+    gpu_barrier_wait(barrier, parity);
 #if __CUDA_ARCH__ >= 900
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n"
-                 "}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
+    asm volatile("fence.acq_rel.cluster;" ::: "memory");
 #endif
 }
 
@@ -95,8 +92,7 @@ GPU_DEVICE float4 gpu_cluster_load4(uint32_t address) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "r"(address)
-                 : "memory");
+                 : "r"(address));
 #endif
     return x;
 }

@@ -6,6 +6,8 @@
 #ifndef MMLA_GPU_CLUSTER_CUH
 #define MMLA_GPU_CLUSTER_CUH
 
+#include <stdint.h>
+
 /* A barrier of all threads of the cluster: what they wrote before, to global memory too, is seen
  * after. */
 static __device__ __forceinline__ void gpu_cluster_sync(void) {
@@ -14,6 +16,40 @@ static __device__ __forceinline__ void gpu_cluster_sync(void) {
                  "barrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
 #endif
+}
+
+/* Which cluster of the grid this CTA is in, of how many, how many CTAs it has, and the number of this one. A launch without clusters
+ * has clusters of one. Volatile, so that nobody keeps a register for what can be asked again. */
+static __device__ __forceinline__ uint32_t gpu_cluster_number(void) {
+    uint32_t x = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(x));
+#endif
+    return x;
+}
+
+static __device__ __forceinline__ uint32_t gpu_n_clusters(void) {
+    uint32_t x = 1;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%nclusterid.x;" : "=r"(x));
+#endif
+    return x;
+}
+
+static __device__ __forceinline__ int32_t gpu_cluster_size(void) {
+    int32_t x = 1;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(x));
+#endif
+    return x;
+}
+
+static __device__ __forceinline__ uint32_t gpu_cluster_rank(void) {
+    uint32_t x = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(x));
+#endif
+    return x;
 }
 
 #endif

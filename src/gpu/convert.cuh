@@ -111,12 +111,15 @@ GPU_DEVICE uint32_t gpu_bf16x2_from_e2m1x2(uint32_t byte, float scale) {
     return gpu_bf16x2_from_f32x2(x.x * scale, x.y * scale);
 }
 
-/* Eight e2m1 codes times a scale, an e4m3 value, as 128ths of that: bf16, all exact. The codes are
- * shifted to where bf16 has its exponent, which makes them 2^-126 of their values; the scale with
- * 2^119 in it still fits bf16. */
-GPU_DEVICE uint4 gpu_bf16x8_from_e2m1x8_128th(uint32_t codes, float scale) {
+/* A scale, an e4m3 value, as gpu_bf16x8_from_e2m1x8_by wants it: with 2^119 in it it still fits bf16. */
+GPU_DEVICE uint32_t gpu_e2m1_factor_128th(float scale) {
+    return gpu_bf16x2_from_f32x2(scale * 0x1p119f, scale * 0x1p119f);
+}
+
+/* Eight e2m1 codes times a scale, as 128ths of that: bf16, all exact. The codes are shifted to where
+ * bf16 has its exponent, which makes them 2^-126 of their values. */
+GPU_DEVICE uint4 gpu_bf16x8_from_e2m1x8_by(uint32_t codes, uint32_t factor) {
     const uint32_t magnitude = 0x01C001C0u, sign = 0x80008000u;
-    const uint32_t factor = gpu_bf16x2_from_f32x2(scale * 0x1p119f, scale * 0x1p119f);
     /* Codes i and i + 4 of the eight share a register. */
     const uint32_t x04 = gpu_mul_bf16x2((codes << 6 & magnitude) | (codes << 12 & sign), factor);
     const uint32_t x15 = gpu_mul_bf16x2((codes << 2 & magnitude) | (codes << 8 & sign), factor);
@@ -124,6 +127,11 @@ GPU_DEVICE uint4 gpu_bf16x8_from_e2m1x8_128th(uint32_t codes, float scale) {
     const uint32_t x37 = gpu_mul_bf16x2((codes >> 6 & magnitude) | (codes & sign), factor);
     return make_uint4(__byte_perm(x04, x15, 0x5410), __byte_perm(x26, x37, 0x5410),
                       __byte_perm(x04, x15, 0x7632), __byte_perm(x26, x37, 0x7632));
+}
+
+/* Both in one. */
+GPU_DEVICE uint4 gpu_bf16x8_from_e2m1x8_128th(uint32_t codes, float scale) {
+    return gpu_bf16x8_from_e2m1x8_by(codes, gpu_e2m1_factor_128th(scale));
 }
 
 /* The value of a ue8m0 byte, 0 .. 255. */

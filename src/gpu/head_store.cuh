@@ -80,7 +80,7 @@ GPU_DEVICE void gpu_head_store(const gpu_head_out *to,
             continue;
         }
         const float amax = gpu_head_amax(o + 8 * half, 2);
-        const uint8_t byte = mmla_ue8m0_ceil(fmaxf(MMLA_AMAX_FLOOR, amax * scale) / MMLA_E4M3_MAX);
+        const uint8_t byte = mmla_quant_out_byte(fmaxf(MMLA_AMAX_FLOOR, amax * scale));
         const int64_t at =
             to->form == MMLA_OUT_FP8_PERMUTED
                 ? token * to->n_heads * MMLA_LATENT_DIM + mmla_out_permuted_index(head, dim)

@@ -37,10 +37,10 @@
 
 enum {
     GPU_WGMMA_ROWS = 64,
-    GPU_WGMMA_DEPTH = 16,                                       /* summed over by one instruction */
-    GPU_WGMMA_ROW_BYTES = 128,                                  /* of a column of a tile */
-    GPU_WGMMA_EIGHT_ROWS = 8 * GPU_WGMMA_ROW_BYTES,             /* the unit the swizzle repeats with */
-    GPU_WGMMA_STEP = GPU_WGMMA_DEPTH * 2 >> 4,                  /* of a tile's descriptor, along it */
+    GPU_WGMMA_DEPTH = 16,                           /* summed over by one instruction */
+    GPU_WGMMA_ROW_BYTES = 128,                      /* of a column of a tile */
+    GPU_WGMMA_EIGHT_ROWS = 8 * GPU_WGMMA_ROW_BYTES, /* the unit the swizzle repeats with */
+    GPU_WGMMA_STEP = GPU_WGMMA_DEPTH * 2 >> 4,      /* of a tile's descriptor, along it */
     GPU_WGMMA_STEP_ACROSS = GPU_WGMMA_DEPTH * GPU_WGMMA_ROW_BYTES >> 4 /* across it */
 };
 
@@ -108,8 +108,8 @@ GPU_DEVICE void gpu_wgmma_use(float *d, const int32_t n) {
 #endif
 
 /* Operands of an asm statement: the sums d[i] .. d[i + 7], and so on. */
-#define D8(i)                                                                               \
-    "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]),     \
+#define D8(i)                                                                           \
+    "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
         "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
 #define D32(i) D8(i), D8((i) + 8), D8((i) + 16), D8((i) + 24)
 #define D64(i) D32(i), D32((i) + 32)

@@ -9,13 +9,14 @@ static int32_t length_of(const int32_t *lens, int64_t token, int32_t width) {
 }
 
 mmla_kv_view mmla_attend_rows_view(const mmla_attend_problem *p, const mmla_attend_args *args) {
-    return (mmla_kv_view){
+    mmla_kv_view view = {
         .format = MMLA_KV_NONE,
-        .page_tokens = 1,
         .data_bytes = MMLA_LATENT_DIM * sizeof(uint16_t),
         .page_stride_bytes = p->desc.kv_row_stride * (int64_t)sizeof(uint16_t),
         .n_slots = args->n_rows,
     };
+    mmla_kv_view_page_tokens_set(&view, 1);
+    return view;
 }
 
 /* A token's list with the pool its entries name. */

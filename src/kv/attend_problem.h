@@ -24,6 +24,7 @@ typedef struct mmla_attend_problem {
     int32_t n_threads;                       /* of the CPU */
     mmla_gpu gpu;                            /* of a context on a CUDA device */
     uint16_t launches[MMLA_ATTEND_LAUNCHES]; /* the implementation's, by number of tokens */
+    int32_t clusters[4]; /* of 1, 2, 4 and 8 blocks: how many run at once, where it matters */
 } mmla_attend_problem;
 
 /* One key. format MMLA_KV_NONE means a bf16 row of 512 at data, and no scales. */

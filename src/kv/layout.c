@@ -76,7 +76,8 @@ mmla_status mmla_kv_view_init(const mmla_cache_desc *desc,
                               mmla_error *err) {
     char field[MMLA_ERROR_ARGUMENT_BYTES];
     const mmla_kv_geometry *g = mmla_kv_geometry_get(desc->format);
-    *view = (mmla_kv_view){.format = desc->format, .page_tokens = 1};
+    *view = (mmla_kv_view){.format = desc->format};
+    mmla_kv_view_page_tokens_set(view, 1);
     if (g == NULL) {
         snprintf(field, sizeof field, "%s.format", argument);
         return mmla_error_set(err, MMLA_E_FORMAT, field, "is %d, which no format has",
@@ -116,7 +117,7 @@ mmla_status mmla_kv_view_init(const mmla_cache_desc *desc,
         return mmla_error_set(err, MMLA_E_SIZE, field, "is %lld, %lld such pages exceed 2^63 bytes",
                               (long long)stride, (long long)desc->n_pages);
     }
-    view->page_tokens = desc->page_tokens;
+    mmla_kv_view_page_tokens_set(view, desc->page_tokens);
     view->data_bytes = g->data_bytes;
     view->scale_bytes = g->scale_bytes;
     view->page_stride_bytes = stride;

@@ -75,9 +75,24 @@ typedef struct mmla_kv_view {
     int32_t page_tokens;
     int32_t data_bytes;
     int32_t scale_bytes;
+    uint32_t page_factor; /* slot / page_tokens is slot * page_factor >> page_shift */
+    int32_t page_shift;
     int64_t page_stride_bytes;
     int64_t n_slots; /* n_pages * page_tokens: a slot is legal below it */
 } mmla_kv_view;
+
+/* Sets page_tokens, 1 .. MMLA_KV_PAGE_TOKENS_MAX, and what divides by it. */
+MMLA_INLINE void mmla_kv_view_page_tokens_set(mmla_kv_view *view, int32_t page_tokens) {
+    int32_t log2 = 0;
+    while ((int64_t)1 << log2 < page_tokens) {
+        log2++;
+    }
+    /* The factor times page_tokens exceeds 2^shift by page_tokens at most. A slot is below 2^31, so
+     * that times a slot is below 2^shift: too little for the quotient to reach the next page. */
+    view->page_tokens = page_tokens;
+    view->page_shift = 31 + log2;
+    view->page_factor = (uint32_t)(((uint64_t)1 << view->page_shift) / (uint32_t)page_tokens + 1);
+}
 
 /* Checks a description and fills view. `argument` names it in messages ("window" gives
  * "window.page_tokens: ..."). View of MMLA_KV_NONE has n_slots 0. */
@@ -90,18 +105,23 @@ MMLA_INLINE bool mmla_kv_slot_is_legal(const mmla_kv_view *view, int64_t slot) {
     return slot >= 0 && slot < view->n_slots;
 }
 
-/* Byte offsets of a legal slot's two rows from the cache's base. All products are 64-bit; the
- * division is not, because a legal slot fits 31 bits and a GPU divides 64 bits in software. */
+/* The page of a legal slot. A division would be a loop of a GPU's, so it is a multiplication. */
+MMLA_INLINE int64_t mmla_kv_page(const mmla_kv_view *view, int64_t slot) {
+    return (int64_t)((uint64_t)(uint32_t)slot * view->page_factor >> view->page_shift);
+}
+
+/* Byte offsets of a legal slot's two rows from the cache's base. All products are 64-bit, but for a
+ * record's within its page. */
 MMLA_INLINE int64_t mmla_kv_data_offset(const mmla_kv_view *view, int64_t slot) {
-    const int64_t page = (uint32_t)slot / (uint32_t)view->page_tokens;
-    const int64_t record = (uint32_t)slot % (uint32_t)view->page_tokens;
+    const int64_t page = mmla_kv_page(view, slot);
+    const int32_t record = (int32_t)slot - (int32_t)page * view->page_tokens;
     return page * view->page_stride_bytes + record * view->data_bytes;
 }
 
 MMLA_INLINE int64_t mmla_kv_scale_offset(const mmla_kv_view *view, int64_t slot) {
-    const int64_t page = (uint32_t)slot / (uint32_t)view->page_tokens;
-    const int64_t record = (uint32_t)slot % (uint32_t)view->page_tokens;
-    return page * view->page_stride_bytes + (int64_t)view->page_tokens * view->data_bytes +
+    const int64_t page = mmla_kv_page(view, slot);
+    const int32_t record = (int32_t)slot - (int32_t)page * view->page_tokens;
+    return page * view->page_stride_bytes + view->page_tokens * view->data_bytes +
            record * view->scale_bytes;
 }
 

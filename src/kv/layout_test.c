@@ -144,6 +144,26 @@ static void layout_offsets_are_64_bit(void **state) {
                 ((INT64_C(1) << 32) * (INT32_MAX - 1)) + 512);
 }
 
+/* Around the first and last slots of pages, where a quotient is nearest to the next. */
+static void layout_page_is_the_quotient_at_every_page_size(void **state) {
+    (void)state;
+    for (int32_t page_tokens = 1; page_tokens <= MMLA_KV_PAGE_TOKENS_MAX; page_tokens++) {
+        mmla_kv_view view = {.format = MMLA_KV_V41_FP8};
+        mmla_kv_view_page_tokens_set(&view, page_tokens);
+        const int64_t last_page = INT32_MAX / page_tokens;
+        const int64_t pages[] = {0, 1, last_page / 3, last_page - 1, last_page};
+        for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+            for (int64_t slot = pages[i] * page_tokens - 1; slot <= pages[i] * page_tokens + 1;
+                 slot++) {
+                if (slot >= 0 && slot <= INT32_MAX) {
+                    assert_int_equal(mmla_kv_page(&view, slot), slot / page_tokens);
+                }
+            }
+        }
+        assert_int_equal(mmla_kv_page(&view, INT32_MAX), INT32_MAX / page_tokens);
+    }
+}
+
 static void layout_slots_are_legal_from_zero_to_capacity(void **state) {
     (void)state;
     const mmla_cache_desc desc = {MMLA_KV_V4, 61, 3, 0};
@@ -251,6 +271,7 @@ int main(void) {
         cmocka_unit_test(layout_parse_refuses_what_is_no_name),
         cmocka_unit_test(layout_offsets_follow_the_drawing),
         cmocka_unit_test(layout_offsets_are_64_bit),
+        cmocka_unit_test(layout_page_is_the_quotient_at_every_page_size),
         cmocka_unit_test(layout_slots_are_legal_from_zero_to_capacity),
         cmocka_unit_test(layout_empty_and_absent_caches_have_no_slot),
         cmocka_unit_test(layout_view_refuses_and_says_why),

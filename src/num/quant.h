@@ -73,11 +73,22 @@ MMLA_INLINE uint8_t mmla_quant_e2m1_ue8m0_byte(float amax) {
     return mmla_ue8m0_ceil(fmaxf(amax, MMLA_E2M1_MAX * 0x1p-126f) / MMLA_E2M1_MAX);
 }
 
+/* Scale byte of a result's chunk with largest magnitude a: the smallest 2^e with 448 * 2^e not below a.
+ * 448 is 1.75 * 2^8, so the mantissa is compared with that of 1.75, and nothing is divided. a is a
+ * positive normal fp32 not below MMLA_AMAX_FLOOR, or +infinity (byte 255). */
+MMLA_INLINE uint8_t mmla_quant_out_byte(float a) {
+    enum { MANTISSA_BITS = 23, MANTISSA_MAX = 0x7FFFFF, OF_448 = 0x600000, EXPONENT_OF_448 = 8 };
+    const uint32_t bits = mmla_bits_of_f32(a);
+    return a == INFINITY
+               ? MMLA_UE8M0_NAN
+               : (uint8_t)(((bits + (MANTISSA_MAX - OF_448)) >> MANTISSA_BITS) - EXPONENT_OF_448);
+}
+
 /* 32 values of an attention result, o times `scale`, to e4m3 codes and a ue8m0 byte (returned). The
  * normalised value is never formed: codes come from o * (scale * 2^-e), one fp32 product each. */
 MMLA_INLINE uint8_t mmla_quant_out_ue8m0(const float *o, float scale, uint8_t *codes) {
     const float a = fmaxf(MMLA_AMAX_FLOOR, mmla_quant_amax(o, 32) * scale);
-    const uint8_t byte = mmla_ue8m0_ceil(a / MMLA_E4M3_MAX);
+    const uint8_t byte = mmla_quant_out_byte(a);
     const float mul = scale * mmla_ue8m0_inverse(byte);
     for (int i = 0; i < 32; i++) {
         codes[i] = mmla_e4m3_from_f32(o[i] * mul);

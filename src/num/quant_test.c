@@ -203,6 +203,24 @@ static void quant_out_chunk_at_448_times_a_power_and_one_ulp_beyond(void **state
     }
 }
 
+/* Every mantissa at some exponents, and infinity: what the quotient rounded up to a power would give. */
+static void quant_out_byte_is_that_of_the_quotient(void **state) {
+    (void)state;
+    const float first[] = {0x1p-13f, 0x1p0f, 0x1p8f, 0x1p127f};
+    for (size_t i = 0; i < sizeof first / sizeof first[0]; i++) {
+        const uint32_t bits = mmla_bits_of_f32(first[i]);
+        for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa++) {
+            const float a = mmla_f32_of_bits(bits | mantissa);
+            if (mmla_quant_out_byte(a) != mmla_ue8m0_ceil(a / MMLA_E4M3_MAX)) {
+                fail_msg("%a", a);
+            }
+        }
+    }
+    assert_int_equal(mmla_quant_out_byte(MMLA_AMAX_FLOOR),
+                     mmla_ue8m0_ceil(MMLA_AMAX_FLOOR / MMLA_E4M3_MAX));
+    assert_int_equal(mmla_quant_out_byte(INFINITY), mmla_ue8m0_ceil(INFINITY));
+}
+
 static void quant_out_chunk_of_ones_and_of_zeros(void **state) {
     (void)state;
     float ones[32], zeros[32] = {0};
@@ -248,6 +266,7 @@ int main(void) {
         cmocka_unit_test(quant_e2m1_nan_marks_the_group_and_keeps_the_other_codes),
         cmocka_unit_test(quant_amax_ignores_nan_and_sign),
         cmocka_unit_test(quant_out_chunk_at_448_times_a_power_and_one_ulp_beyond),
+        cmocka_unit_test(quant_out_byte_is_that_of_the_quotient),
         cmocka_unit_test(quant_out_chunk_of_ones_and_of_zeros),
         cmocka_unit_test(quant_out_fp32_scale_is_not_rounded_to_a_power),
     };

@@ -39,3 +39,16 @@ mmla_status mmla_attend_wgmma(const mmla_attend_problem *p,
     (void)workspace;
     return mmla_attend_wgmma_fused(p, args, stream);
 }
+
+size_t mmla_attend_hopper_workspace_bytes(const mmla_attend_problem *p) {
+    return mmla_attend_mma_workspace_bytes_get(p);
+}
+
+mmla_status mmla_attend_hopper(const mmla_attend_problem *p,
+                               const mmla_attend_args *args,
+                               void *workspace,
+                               void *stream) {
+    return mmla_attend_wgmma_pays(p, args->n_tokens)
+               ? mmla_attend_wgmma_fused(p, args, stream)
+               : mmla_attend_mma_fused(p, args, true, workspace, stream);
+}
