@@ -63,6 +63,8 @@ mmla_status mmla_kv_insert_cuda(const mmla_kv_insert_problem *p,
     if (bytes > 0) {
         params.claims = workspace;
         params.n_claims = kv_insert_n_claims(p, n);
+        /* No row has the number that all bits make, so these are no claims. */
+        MMLA_RETURN_IF_FAILED(mmla_gpu_fill(&p->gpu, workspace, 0xFF, bytes, stream, args->error));
     }
     MMLA_RETURN_IF_FAILED(mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error));
     if (bytes == 0) {
