@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "gpu/attend_mma_launch_cuda.c"
+#include "gpu/attend_mma_params_cuda.c"
 
 #define KERNEL(keys, tiles, blocks)                                         \
     void attend_bf16_sm80_k##keys##_h8x##tiles(const attend_mma_params p) { \

@@ -45,12 +45,15 @@ GPU_DEVICE void attend_wgmma_tell(const attend_wgmma_softmax *sm,
         __syncwarp(); /* one thread of four wrote the maximum */
         const float l = attend_wgmma_quad_sum(sm->l[r]);
         const int32_t head = attend_wgmma_sum_row(threadIdx.x, 2 * r);
-        const uint32_t to = gpu_smem_address(&state->part[split][head]);
-        const float maximum = state->maximum[head];
-        const float4 part =
-            make_float4(sm->reference[r], l, maximum, state->has_keys[threadIdx.x / 32]);
+        const float4 part = make_float4(sm->reference[r], l, state->maximum[head],
+                                        state->has_keys[threadIdx.x / 32]);
+        float4 *to = (float4 *)&state->part[split][head];
         for (int32_t rank = threadIdx.x % 4; rank < n_splits; rank += 4) {
-            gpu_cluster_store4(gpu_cluster_address(to, rank), part);
+            if (rank == split) {
+                *to = part;
+            } else {
+                gpu_cluster_store4(gpu_cluster_address(gpu_smem_address(to), rank), part);
+            }
         }
     }
 }
