@@ -90,10 +90,7 @@ def _q(kind: int, q: Tensor, stream: Optional[int]) -> Tensor:
     if width != 512:
         raise ValueError("q: has %d in dimension 2, must have 512, the width of a head" % width)
     out = fw.empty(q, (t, heads, 512), "bf16")
-    # The library takes rows of tokens: the two inner dimensions are one.
-    run(fw, q, native.weights,
-        (kind, heads, q.reshape(t, heads * 512), out.reshape(t, heads * 512), None, None, stream),
-        None, _STREAM)
+    run(fw, q, native.weights, (kind, heads, q, out, None, None, stream), None, _STREAM)
     return out
 
 

@@ -79,7 +79,8 @@ int call_fail_status(call *c, mmla_status status, const mmla_error *err) {
     }
     char message[MESSAGE_BYTES];
     const size_t n = strlen(field);
-    if (argument != NULL && strncmp(sentence, field, n) == 0 && sentence[n] == ':') {
+    if (argument != NULL && strcmp(argument, field) != 0 && strncmp(sentence, field, n) == 0 &&
+        sentence[n] == ':') {
         snprintf(message, sizeof message, "%s: %s%s", argument, field, sentence + n + 1);
     } else {
         snprintf(message, sizeof message, "%s", sentence);

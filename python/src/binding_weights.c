@@ -20,19 +20,23 @@ enum {
     WEIGHTS_END
 };
 
-/* Bytes, or bf16 for q, in rows of the last dimension: all before it count as rows. */
+/* Rows of bytes, two dimensions or a stack of them; or tokens of q, whose row is all heads. */
 typedef struct matrix {
     array a;
     int64_t rows, cols;
 } matrix;
 
-static matrix read_matrix(call *c, int i, const char *name, element kind, bool optional) {
-    const array a =
-        optional ? call_optional(c, i, name, kind, 2, 3) : call_array(c, i, name, kind, 2, 3);
+static matrix read_matrix(call *c, int i, const char *name, bool of_q, bool optional) {
+    const element kind = of_q ? ELEMENT_BF16 : ELEMENT_BYTE;
+    const int least = of_q ? 3 : 2;
+    const array a = optional ? call_optional(c, i, name, kind, least, 3)
+                             : call_array(c, i, name, kind, least, 3);
     call_contiguous(c, &a, name, 0);
-    const bool stacked = a.ndim == 3;
-    return (matrix){a, stacked ? a.shape[0] * a.shape[1] : a.shape[0],
-                    stacked ? a.shape[2] : a.shape[1]};
+    if (a.ndim < 3) {
+        return (matrix){a, a.shape[0], a.shape[1]};
+    }
+    return of_q ? (matrix){a, a.shape[0], a.shape[1] * a.shape[2]}
+                : (matrix){a, a.shape[0] * a.shape[1], a.shape[2]};
 }
 
 static void
@@ -72,12 +76,10 @@ int binding_weights(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAny *
     const bool expands = desc.kind == MMLA_WEIGHTS_EXPAND_SCALES;
     c.fields = of_q ? q_fields : expands ? expand_fields : fields;
     const char *name = of_q ? "q" : "weight";
-    const element kind = of_q ? ELEMENT_BF16 : ELEMENT_BYTE;
-    const matrix in = read_matrix(&c, WEIGHTS_IN, name, kind, expands);
-    const matrix out = read_matrix(&c, WEIGHTS_OUT, "out", kind, expands);
-    const matrix scale = read_matrix(&c, WEIGHTS_SCALE_IN, "scale", ELEMENT_BYTE, !expands);
-    const matrix scale_out =
-        read_matrix(&c, WEIGHTS_SCALE_OUT, "out_scale", ELEMENT_BYTE, !expands);
+    const matrix in = read_matrix(&c, WEIGHTS_IN, name, of_q, expands);
+    const matrix out = read_matrix(&c, WEIGHTS_OUT, "out", of_q, expands);
+    const matrix scale = read_matrix(&c, WEIGHTS_SCALE_IN, "scale", false, !expands);
+    const matrix scale_out = read_matrix(&c, WEIGHTS_SCALE_OUT, "out_scale", false, !expands);
     same_shape(&c, &out, "out", &in, name);
     if (expands) {
         desc.rows = scale_out.rows;
