@@ -55,6 +55,31 @@ class Framework:
         """The result that stands for it."""
         return planes
 
+    def no_rotation(self, like: Tensor, t: int) -> Tuple[Tensor, Tensor]:
+        """A table whose one row turns by nothing, and t positions that lead to it. New each time: what
+        is made while a CUDA graph is recorded has to be made again by its replay."""
+        table, positions = self.empty(like, (1, 64), "f32"), self.empty(like, (t,), "i32")
+        table[:] = 0
+        table[:, :32] = 1
+        positions[:] = 0
+        return table, positions
+
+    def contiguous(self, tensor: Tensor) -> Tensor:
+        """The same tensor, or a copy in the order of its indices."""
+        return sys.modules[type(tensor).__module__.partition(".")[0]].ascontiguousarray(tensor)
+
+    def repeat(self, tensor: Tensor, times: int, axis: int) -> Tensor:
+        """Each element as often as `times`, along an axis."""
+        return tensor.repeat(times, axis)
+
+    def as_bytes(self, words: Tensor) -> Tensor:
+        """int32 [..., n] as uint8 [..., 4 n]."""
+        return words.view("uint8")
+
+    def as_words(self, data: Tensor) -> Tensor:
+        """uint8 [..., 4 n] as int32 [..., n]."""
+        return data.view("int32")
+
     def enter(self, like: Tensor, tensors: Sequence[Any]) -> Optional[int]:
         """Before a call: the stream to use; None: the one that tvm-ffi finds, or the CPU."""
         return None
@@ -94,6 +119,18 @@ class _Torch(Framework):
         return self._torch.empty_strided((t, groups, _GROUP_WORDS), (1, _GROUP_WORDS * n, n),
                                          dtype=self._torch.int32, device=like.device)
 
+    def contiguous(self, tensor):
+        return tensor.contiguous()
+
+    def repeat(self, tensor, times, axis):
+        return tensor.repeat_interleave(times, axis)
+
+    def as_bytes(self, words):
+        return words.view(self._torch.uint8)
+
+    def as_words(self, data):
+        return data.view(self._torch.int32)
+
     def enter(self, like, tensors):
         if self._tells_stream or not like.is_cuda:
             return None
@@ -119,6 +156,14 @@ class _Jax(Framework):
     def empty(self, like, shape, kind):
         jnp = sys.modules["jax"].numpy
         return jnp.empty(tuple(shape), getattr(jnp, _JAX[kind]), device=like.device)
+
+    def no_rotation(self, like, t):
+        jnp = sys.modules["jax"].numpy
+        table = jnp.zeros((1, 64), jnp.float32, device=like.device).at[:, :32].set(1)
+        return table, jnp.zeros((t,), jnp.int32, device=like.device)
+
+    def contiguous(self, tensor):
+        return tensor
 
     def planes(self, like, t, groups):
         return self.empty(like, (1, groups, _GROUP_WORDS, _padded(t)), "i32")

@@ -47,7 +47,7 @@ class AttendCase:
     """Attributes are NumPy arrays by the names of attend_paged; `keywords` the numbers."""
 
     def __init__(self, seed, t=3, heads=16, formats=("v41_fp8", "v41_fp4"), pages=3, page_tokens=16,
-                 widths=(9, 13), rows=None, out_form="fp8_permuted", q_layout="standard",
+                 compressed_page_tokens=None, widths=(9, 13), rows=None, out_form="fp8_permuted", q_layout="standard",
                  q_norm=False, sink=True, lens=True, max_logits=True):
         rng = np.random.default_rng(seed)
         self.t, self.heads, self.out_form = t, heads, out_form
@@ -71,7 +71,8 @@ class AttendCase:
         self.window_list, self.window_lens = self._make_list(rng, self.window, widths[0], lens)
         self.compressed = self.compressed_list = self.compressed_lens = None
         if formats[1] is not None:
-            self.compressed = self._make_cache(rng, formats[1], pages, page_tokens + 3)
+            self.compressed = self._make_cache(rng, formats[1], pages,
+                                               compressed_page_tokens or page_tokens + 3)
             self.compressed_list, self.compressed_lens = self._make_list(
                 rng, self.compressed, widths[1], lens)
 

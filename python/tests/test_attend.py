@@ -50,8 +50,8 @@ def draws():
 @given(**draws())
 def test_shapes_formats_and_options(seed, name, t, heads, formats, pages, page_tokens, widths, form,
                                     layout, q_norm, sink, lens, max_logits, rows):
-    AttendCase(seed, t, heads, formats, pages, page_tokens, widths, rows, form, layout, q_norm, sink,
-               lens, max_logits).run(make_framework(name))
+    AttendCase(seed, t, heads, formats, pages, page_tokens, None, widths, rows, form, layout, q_norm,
+               sink, lens, max_logits).run(make_framework(name))
 
 
 def padded(fw, array, more, axis, kind=None):
