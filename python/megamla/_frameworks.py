@@ -144,7 +144,8 @@ class _CuPy(Framework):
             return cupy.empty(tuple(shape), _BITS[kind])
 
     def enter(self, like, tensors):
-        return sys.modules["cupy"].cuda.get_current_stream(like.device.id).ptr
+        with like.device:
+            return sys.modules["cupy"].cuda.get_current_stream().ptr
 
 
 class _Jax(Framework):

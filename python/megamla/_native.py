@@ -12,7 +12,8 @@ import sys
 import threading
 from typing import Any, Optional
 
-_FRAMEWORKS = ("torch", "numpy")
+_BINDING = "megamla_binding.so"
+_FRAMEWORKS = ("torch", "numpy", "ml_dtypes")  # the last imports NumPy, and complains without it
 _lock = threading.RLock()
 
 
@@ -33,7 +34,13 @@ def _import_tvm_ffi() -> Any:
 
 def library_folder() -> str:
     """The folder of the package's shared libraries."""
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib")
+    beside = os.path.dirname(os.path.abspath(__file__))
+    # An editable install leaves them where packages go, and these files in the checkout.
+    for place in [beside] + [os.path.join(path, "megamla") for path in sys.path]:
+        folder = os.path.join(place, "lib")
+        if os.path.exists(os.path.join(folder, _BINDING)):
+            return folder
+    raise ImportError("megamla was not built: %s is not in %s" % (_BINDING, os.path.join(beside, "lib")))
 
 
 class _Native:
@@ -46,7 +53,7 @@ class _Native:
             bind = self.__dict__.get("_bind")
             if bind is None:
                 tvm_ffi = _import_tvm_ffi()
-                path = os.path.join(library_folder(), "megamla_binding.so")
+                path = os.path.join(library_folder(), _BINDING)
                 # The functions hold the code they need; the module is kept so that it stays loaded.
                 self.__dict__["_module"] = tvm_ffi.load_module(path)
                 bind = self.__dict__["_module"]["open"]()

@@ -198,70 +198,35 @@ int64_t call_max_tokens(int64_t n, int64_t limit) {
     return n > top ? n : most > top ? top : most; /* above 2^31 - 1 the plan says what is wrong */
 }
 
-/* Where the workspace of one call came from. */
-typedef struct borrowed {
-    void *memory;
-    workspace *host;
-    TVMFFIObjectHandle tensor;
-} borrowed;
-
 /* The framework's allocator runs on the framework's current stream, so its memory may go back as
- * soon as the work is enqueued there; with a stream that Python named, that is not known. */
-static int device_workspace(call *c, size_t bytes, bool stream_named, borrowed *b, bool *missing) {
+ * soon as the work is enqueued there; with a stream that Python named, that is not known. Gives NULL,
+ * and no error, when there is no such memory to be had. */
+static TVMFFIObjectHandle device_workspace(call *c, size_t bytes, bool stream_named) {
     if (stream_named || TVMFFIEnvGetDLPackManagedTensorAllocator() == NULL) {
-        *missing = true;
-        return 0;
+        return NULL;
     }
     int64_t shape[1] = {(int64_t)bytes};
     DLTensor wanted = {
         .device = {kDLCUDA, c->device.index}, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape};
-    if (TVMFFIEnvTensorAlloc(&wanted, &b->tensor) != 0) {
+    TVMFFIObjectHandle tensor = NULL;
+    if (TVMFFIEnvTensorAlloc(&wanted, &tensor) != 0) {
         c->failed = true; /* it has raised */
-        return -1;
+        return NULL;
     }
-    const DLTensor *made = (const DLTensor *)((const char *)b->tensor + sizeof(TVMFFIObject));
-    b->memory = (char *)made->data + made->byte_offset;
-    return 0;
+    return tensor;
 }
 
-static int
-borrow(call *c, size_t bytes, int place_workspace, bool stream_named, borrowed *b, bool *missing) {
-    *b = (borrowed){0};
-    *missing = false;
-    array given = {0};
-    if (place_workspace >= 0) {
-        given = call_optional(c, place_workspace, "workspace", ELEMENT_BYTE, 1, 1);
-        call_contiguous(c, &given, "workspace", 0);
-    }
-    if (c->failed || bytes == 0) {
-        return c->failed ? -1 : 0;
-    }
-    if (given.given) {
-        if ((uint64_t)given.shape[0] < bytes) {
-            return call_fail(c, "workspace", "has %" PRId64 " bytes, must have %zu", given.shape[0],
-                             bytes);
-        }
-        b->memory = given.data;
-        return 0;
-    }
-    if (c->device.kind == MMLA_DEVICE_CUDA) {
-        return device_workspace(c, bytes, stream_named, b, missing);
-    }
-    b->host = workspace_acquire(c->state, bytes);
-    if (b->host == NULL) {
-        return call_fail_status(c, MMLA_E_MEMORY, NULL);
-    }
-    b->memory = b->host->memory;
-    return 0;
+static void *memory_of(TVMFFIObjectHandle tensor) {
+    const DLTensor *t = (const DLTensor *)((const char *)tensor + sizeof(TVMFFIObject));
+    return (char *)t->data + t->byte_offset;
 }
 
-static void give_back(call *c, const borrowed *b) {
-    if (b->host != NULL) {
-        workspace_release(c->state, b->host);
+/* The caller's workspace, for a plan that has a use for one. */
+static void *given_workspace(call *c, const array *given, size_t bytes) {
+    if ((uint64_t)given->shape[0] < bytes) {
+        call_fail(c, "workspace", "has %" PRId64 " bytes, must have %zu", given->shape[0], bytes);
     }
-    if (b->tensor != NULL) {
-        TVMFFIObjectDecRef(b->tensor);
-    }
+    return given->data;
 }
 
 int call_run(call *c,
@@ -274,31 +239,45 @@ int call_run(call *c,
              int place_stream,
              TVMFFIAny *result) {
     void *stream = call_stream(c, place_stream);
-    mmla_context *ctx = call_context(c);
+    array given = {0};
+    if (place_workspace >= 0) {
+        given = call_optional(c, place_workspace, "workspace", ELEMENT_BYTE, 1, 1);
+        call_contiguous(c, &given, "workspace", 0);
+    }
     if (c->failed) {
         return -1;
     }
-    plan_entry *entry = NULL;
-    mmla_error plan_err;
-    const mmla_status planned = plan_acquire(c->state, kind, ctx, desc, &entry, &plan_err);
-    if (planned != MMLA_OK) {
-        return call_fail_status(c, planned, &plan_err);
+    loan lent;
+    mmla_error taken;
+    mmla_status status = loan_take(c->state, kind, c->device, desc, !given.given, &lent, &taken);
+    if (status != MMLA_OK) {
+        return call_fail_status(c, status, &taken);
     }
-    borrowed b;
-    bool missing;
-    const bool named = !call_is_none(c, place_stream);
-    if (borrow(c, entry->workspace_bytes, place_workspace, named, &b, &missing) == 0) {
-        if (missing) {
-            result_integer(result, (int64_t)entry->workspace_bytes);
-        } else {
-            const mmla_status status = run(entry->plan, args, b.memory, stream);
-            if (status != MMLA_OK) {
-                call_fail_status(c, status, err);
-            }
+    const size_t bytes = lent.entry->workspace_bytes;
+    TVMFFIObjectHandle tensor = NULL;
+    void *memory = NULL;
+    bool missing = false;
+    if (given.given && bytes > 0) {
+        memory = given_workspace(c, &given, bytes);
+    } else if (lent.host != NULL) {
+        memory = lent.host->memory;
+    } else if (bytes > 0) {
+        tensor = device_workspace(c, bytes, !call_is_none(c, place_stream));
+        missing = tensor == NULL;
+        memory = missing ? NULL : memory_of(tensor);
+    }
+    if (missing && !c->failed) {
+        result_integer(result, (int64_t)bytes);
+    } else if (!c->failed) {
+        status = run(lent.entry->plan, args, memory, stream);
+        if (status != MMLA_OK) {
+            call_fail_status(c, status, err);
         }
-        give_back(c, &b);
     }
-    plan_release(c->state, entry);
+    if (tensor != NULL) {
+        TVMFFIObjectDecRef(tensor);
+    }
+    loan_return(c->state, &lent);
     return c->failed ? -1 : 0;
 }
 

@@ -82,6 +82,11 @@ void state_set_threads(binding_state *state, int32_t n_threads) {
     pthread_mutex_unlock(&state->lock);
 }
 
+static mmla_status out_of_memory(mmla_error *err) {
+    *err = (mmla_error){.status = MMLA_E_MEMORY, .message = "out of memory"};
+    return MMLA_E_MEMORY;
+}
+
 static mmla_status
 find_context(binding_state *state, mmla_device device, mmla_context **ctx, mmla_error *err) {
     const int32_t n_threads = device.kind == MMLA_DEVICE_CPU ? state->n_threads : 0;
@@ -94,8 +99,7 @@ find_context(binding_state *state, mmla_device device, mmla_context **ctx, mmla_
     }
     open_context *c = calloc(1, sizeof *c);
     if (c == NULL) {
-        *err = (mmla_error){.status = MMLA_E_MEMORY, .message = "out of memory"};
-        return MMLA_E_MEMORY;
+        return out_of_memory(err);
     }
     const mmla_context_options options = {.device = device, .n_threads = n_threads};
     const mmla_status status = mmla_context_create(&options, &c->ctx, err);
@@ -163,8 +167,7 @@ static mmla_status make_entry(const plan_kind *kind,
     if (entry == NULL || copy == NULL) {
         free(entry);
         free(copy);
-        *err = (mmla_error){.status = MMLA_E_MEMORY, .message = "out of memory"};
-        return MMLA_E_MEMORY;
+        return out_of_memory(err);
     }
     const mmla_status status = kind->create(ctx, desc, &entry->plan, err);
     if (status != MMLA_OK) {
@@ -182,71 +185,41 @@ static mmla_status make_entry(const plan_kind *kind,
     return MMLA_OK;
 }
 
-mmla_status plan_acquire(binding_state *state,
-                         const plan_kind *kind,
-                         mmla_context *ctx,
-                         const void *desc,
-                         plan_entry **found,
-                         mmla_error *err) {
-    const uint64_t hash = hash_words(desc, kind->desc_bytes);
-    mmla_status status = MMLA_OK;
-    plan_entry *entry = NULL;
-    pthread_mutex_lock(&state->lock);
-    for (int32_t i = 0; i < state->n_plans && entry == NULL; i++) {
+static mmla_status find_plan(binding_state *state,
+                             const plan_kind *kind,
+                             mmla_context *ctx,
+                             const void *desc,
+                             uint64_t hash,
+                             plan_entry **found,
+                             mmla_error *err) {
+    for (int32_t i = 0; i < state->n_plans; i++) {
         plan_entry *e = state->plans[i];
         if (e->hash == hash && e->kind == kind && e->ctx == ctx &&
             memcmp(e->desc, desc, kind->desc_bytes) == 0) {
-            entry = e;
+            *found = e;
+            return MMLA_OK;
         }
     }
-    if (entry == NULL) {
-        status = make_entry(kind, ctx, desc, hash, &entry, err);
-        if (status == MMLA_OK) {
-            if (state->n_plans == PLANS_KEPT) {
-                drop_oldest(state);
-            }
-            entry->listed = 1;
-            state->plans[state->n_plans++] = entry;
-            state->n_created++;
-        }
+    const mmla_status status = make_entry(kind, ctx, desc, hash, found, err);
+    if (status != MMLA_OK) {
+        return status;
     }
-    if (entry != NULL) {
-        entry->users++;
-        entry->last_use = ++state->clock;
+    if (state->n_plans == PLANS_KEPT) {
+        drop_oldest(state);
     }
-    pthread_mutex_unlock(&state->lock);
-    *found = entry;
-    return status;
+    (*found)->listed = 1;
+    state->plans[state->n_plans++] = *found;
+    state->n_created++;
+    return MMLA_OK;
 }
 
-void plan_release(binding_state *state, plan_entry *entry) {
-    pthread_mutex_lock(&state->lock);
-    const int gone = --entry->users == 0 && !entry->listed;
-    pthread_mutex_unlock(&state->lock);
-    if (gone) {
-        entry_free(entry);
-    }
-}
-
-void plan_counts(binding_state *state, int64_t *kept, int64_t *created) {
-    pthread_mutex_lock(&state->lock);
-    *kept = state->n_plans;
-    *created = state->n_created;
-    pthread_mutex_unlock(&state->lock);
-}
-
-workspace *workspace_acquire(binding_state *state, size_t bytes) {
-    pthread_mutex_lock(&state->lock);
+/* An idle workspace, made larger when it has to be; there are as many as calls were in at once. */
+static workspace *find_workspace(binding_state *state, size_t bytes) {
     workspace *w = state->idle;
     if (w != NULL) {
         state->idle = w->next;
-    }
-    pthread_mutex_unlock(&state->lock);
-    if (w == NULL) {
-        w = calloc(1, sizeof *w);
-        if (w == NULL) {
-            return NULL;
-        }
+    } else if ((w = calloc(1, sizeof *w)) == NULL) {
+        return NULL;
     }
     if (w->bytes < bytes) {
         free(w->memory);
@@ -260,9 +233,67 @@ workspace *workspace_acquire(binding_state *state, size_t bytes) {
     return w;
 }
 
-void workspace_release(binding_state *state, workspace *w) {
+static mmla_status take(binding_state *state,
+                        const plan_kind *kind,
+                        mmla_device device,
+                        const void *desc,
+                        uint64_t hash,
+                        bool wants_memory,
+                        loan *lent,
+                        mmla_error *err) {
+    mmla_context *ctx;
+    plan_entry *entry;
+    mmla_status status = find_context(state, device, &ctx, err);
+    if (status == MMLA_OK) {
+        status = find_plan(state, kind, ctx, desc, hash, &entry, err);
+    }
+    if (status != MMLA_OK) {
+        return status;
+    }
+    if (wants_memory && device.kind == MMLA_DEVICE_CPU && entry->workspace_bytes > 0) {
+        lent->host = find_workspace(state, entry->workspace_bytes);
+        if (lent->host == NULL) {
+            return out_of_memory(err);
+        }
+    }
+    entry->users++;
+    entry->last_use = ++state->clock;
+    lent->entry = entry;
+    return MMLA_OK;
+}
+
+mmla_status loan_take(binding_state *state,
+                      const plan_kind *kind,
+                      mmla_device device,
+                      const void *desc,
+                      bool wants_memory,
+                      loan *lent,
+                      mmla_error *err) {
+    const uint64_t hash = hash_words(desc, kind->desc_bytes);
+    lent->entry = NULL;
+    lent->host = NULL;
     pthread_mutex_lock(&state->lock);
-    w->next = state->idle;
-    state->idle = w;
+    const mmla_status status = take(state, kind, device, desc, hash, wants_memory, lent, err);
+    pthread_mutex_unlock(&state->lock);
+    return status;
+}
+
+void loan_return(binding_state *state, const loan *lent) {
+    pthread_mutex_lock(&state->lock);
+    if (lent->host != NULL) {
+        lent->host->next = state->idle;
+        state->idle = lent->host;
+    }
+    const int gone = --lent->entry->users == 0 && !lent->entry->listed;
+    pthread_mutex_unlock(&state->lock);
+    if (gone) {
+        entry_free(lent->entry);
+    }
+}
+
+void plan_counts(binding_state *state, int64_t *kept, int64_t *created) {
+    pthread_mutex_lock(&state->lock);
+    *kept = state->n_plans;
+    *created = state->n_created;
     pthread_mutex_unlock(&state->lock);
 }

@@ -8,6 +8,7 @@
 #ifndef MEGAMLA_PYTHON_BINDING_STATE_H
 #define MEGAMLA_PYTHON_BINDING_STATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,24 +56,28 @@ state_context(binding_state *state, mmla_device device, mmla_context **ctx, mmla
 /* Threads of a call on the CPU; 0: every core. Takes effect with the next call. */
 void state_set_threads(binding_state *state, int32_t n_threads);
 
-/* plan_acquire - a plan for desc, an old one when there is one; plan_release gives it back.
+/* What one call borrows from the state: a plan, and host memory nobody else uses. */
+typedef struct loan {
+    plan_entry *entry;
+    workspace *host; /* NULL unless it was asked for and the plan has a use for it */
+} loan;
+
+/* loan_take - a plan for desc on a device, an old one when there is one, and on the CPU with
+ * wants_memory its workspace; loan_return gives both back.
  *
  * desc is compared byte by byte, so it is set to 0 before its fields are. Its implementation, the
  * only pointer in it, is constant memory of the library. At most PLANS_KEPT plans are kept, those
- * used last. */
-mmla_status plan_acquire(binding_state *state,
-                         const plan_kind *kind,
-                         mmla_context *ctx,
-                         const void *desc,
-                         plan_entry **entry,
-                         mmla_error *err);
-void plan_release(binding_state *state, plan_entry *entry);
+ * used last. One lock a side: this stands in every call. */
+mmla_status loan_take(binding_state *state,
+                      const plan_kind *kind,
+                      mmla_device device,
+                      const void *desc,
+                      bool wants_memory,
+                      loan *lent,
+                      mmla_error *err);
+void loan_return(binding_state *state, const loan *lent);
 
 /* Plans that are kept now, and how often one was created; for tests and for the curious. */
 void plan_counts(binding_state *state, int64_t *kept, int64_t *created);
-
-/* workspace_acquire - at least `bytes` of host memory nobody else uses; NULL: out of memory. */
-workspace *workspace_acquire(binding_state *state, size_t bytes);
-void workspace_release(binding_state *state, workspace *w);
 
 #endif

@@ -80,6 +80,37 @@ def test_strides(seed, name, q_gap, list_gap, page_gap, t):
     case.check(fw, megamla.attend_paged(**arguments))
 
 
+def test_strides_on_every_framework(fw):
+    case = AttendCase(17, t=4, page_tokens=16)
+    arguments = {**case.arguments(fw), **case.keywords, "q": padded(fw, case.q, 2, 1, "bf16"),
+                 "window_list": padded(fw, case.window_list, 3, 1), "window_format": "v41_fp8",
+                 "window_cache": padded(fw, case.window.bytes.reshape(3, -1), 64, 1),
+                 "window_page_tokens": 16}
+    case.check(fw, megamla.attend_paged(**arguments))
+
+
+def test_a_gpu_counts_positions_outside_the_table(fw):
+    if fw.device == "cpu" or fw.name.startswith("jax"):
+        pytest.skip("a CPU raises, and JAX's arrays are not written by their users")
+    case = AttendCase(9, t=3)
+    case.positions[1] = 20
+    faults = fw.put(np.array([5], np.int32))
+    result = case.function(**case.arguments(fw), **case.keywords, n_faults=faults)
+    lse = fw.get(result.lse)
+    assert fw.get(faults)[0] == 6
+    assert np.all(np.isnan(lse[1])) and not np.any(np.isnan(lse[[0, 2]]))
+
+
+def test_a_workspace_may_be_given(fw):
+    case = AttendCase(18, t=2)
+    made = megamla._frameworks.framework_of(fw.put(case.q))
+    memory = made.empty(fw.put(case.q), (64 << 20,), "u8")  # aligned to 64, as it has to be
+    case.run(fw, workspace=memory)
+    if fw.name in ("numpy", "torch-cpu"):  # JAX copies a slice
+        with pytest.raises(ValueError, match="^workspace: is at 0x"):
+            case.run(fw, workspace=memory[1:])
+
+
 def test_cache_forms_give_the_same_bits(cpu_fw):
     case = AttendCase(5)
     forms = {"three": {}, "four": {"window_cache": cpu_fw.put(case.window.bytes[:, :, None])},
@@ -89,20 +120,20 @@ def test_cache_forms_give_the_same_bits(cpu_fw):
     assert all(np.array_equal(outs[0], out) for out in outs[1:])
 
 
-def test_given_results_are_written_and_returned(cpu_fw):
-    if cpu_fw.name.startswith("jax"):
+def test_given_results_are_written_and_returned(fw):
+    if fw.name.startswith("jax"):
         pytest.skip("JAX's arrays are not written by their users")
     case = AttendCase(6, t=5)
-    made = case.run(cpu_fw)
-    words = cpu_fw.put(np.full((2, 32, 11), -1, np.int32))  # token stride 1, room for 11
+    made = case.run(fw)
+    words = fw.put(np.full((2, 32, 11), -1, np.int32))  # token stride 1, room for 11
     words = words.permute(2, 0, 1) if hasattr(words, "permute") else words.transpose(2, 0, 1)
-    out = megamla.attend_paged(**case.arguments(cpu_fw), **case.keywords).out
-    lse = cpu_fw.put(np.zeros((5, 16), np.float32))
-    result = case.run(cpu_fw, out=out, out_scale=words[:5], lse=lse)
+    out = megamla.attend_paged(**case.arguments(fw), **case.keywords).out
+    lse = fw.put(np.zeros((5, 16), np.float32))
+    result = case.run(fw, out=out, out_scale=words[:5], lse=lse)
     assert result.out is out and result.lse is lse
-    assert np.array_equal(cpu_fw.get(result.out), cpu_fw.get(made.out))
-    assert np.array_equal(cpu_fw.get(result.out_scale), cpu_fw.get(made.out_scale))
-    assert np.all(cpu_fw.get(words)[5:] == -1), "padding is not written"
+    assert np.array_equal(fw.get(result.out), fw.get(made.out))
+    assert np.array_equal(fw.get(result.out_scale), fw.get(made.out_scale))
+    assert np.all(fw.get(words)[5:] == -1), "padding is not written"
 
 
 def test_frameworks_may_be_mixed(torch):

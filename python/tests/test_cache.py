@@ -59,8 +59,6 @@ def test_insert_then_gather_gives_the_records_back(fw, format):
     arguments = cache_arguments(fw, pages, "")
     megamla.kv_insert(fw.put(rows, "bf16"), fw.put(positions), fw.put(slots), fw.put(cos_sin),
                       **arguments)
-    if fw.name.startswith("jax"):  # written in place, which only this test may know
-        assert np.array_equal(fw.get(arguments["cache"])[0], fw.get(arguments["cache"])[0])
     expected_insert(pages, rows, positions, slots, cos_sin, 1)
     out = fw.get(megamla.kv_gather(block_table=fw.put(table), gather_lens=fw.put(np.array([33, 20], np.int32)),
                                    seq_lens=fw.put(np.array([40, 30], np.int32)), rows=36, offset=2,

@@ -104,31 +104,31 @@ def decode_arguments(case, fw):
                 extra_indices_in_kvcache=a["compressed_list"], extra_topk_length=a["compressed_lens"])
 
 
-def test_supplied_results_are_bitwise_those_that_are_made(cpu_fw):
-    if cpu_fw.name.startswith("jax"):
+def test_supplied_results_are_bitwise_those_that_are_made(fw):
+    if fw.name.startswith("jax"):
         pytest.skip("JAX's arrays are not written by their users")
     case = AttendCase(3, t=5, q_layout="fused")
-    arguments = decode_arguments(case, cpu_fw)
+    arguments = decode_arguments(case, fw)
     made = fused.decode(**arguments)
     given = fused.decode(**arguments)[:2]
     result = fused.decode(**arguments, out=given)
     assert result[0] is given[0] and result[1] is given[1]
     for one, other in zip(made, result):
-        assert np.array_equal(cpu_fw.get(one), cpu_fw.get(other))
+        assert np.array_equal(fw.get(one), fw.get(other))
     if hasattr(made[1], "stride"):
         assert made[1].stride() == (1, 256, 8)
 
 
 @pytest.mark.parametrize("splits", [1, 2, 8])
-def test_splits_are_accepted_and_change_nothing(cpu_fw, splits):
+def test_splits_are_accepted_and_change_nothing(fw, splits):
     case = AttendCase(4, t=3, heads=64, q_layout="fused")
-    arguments = decode_arguments(case, cpu_fw)
+    arguments = decode_arguments(case, fw)
     whole = fused.decode(**arguments)
     split = fused.decode(**arguments, mega_num_splits=splits,
-                         mega_o_accum=cpu_fw.put(np.zeros((splits, 3, 64, 512), np.float32)),
-                         mega_lse_accum=cpu_fw.put(np.zeros((splits, 3, 64), np.float32)))
+                         mega_o_accum=fw.put(np.zeros((splits, 3, 64, 512), np.float32)),
+                         mega_lse_accum=fw.put(np.zeros((splits, 3, 64), np.float32)))
     for one, other in zip(whole, split):
-        assert np.array_equal(cpu_fw.get(one), cpu_fw.get(other))
+        assert np.array_equal(fw.get(one), fw.get(other))
 
 
 WRONG_DECODE = [

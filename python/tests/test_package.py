@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def python(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and done.stderr == "", done.stderr
     return done.stdout.strip()
 
 
