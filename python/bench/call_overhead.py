@@ -21,44 +21,60 @@ import megamla
 ROUNDS, CALLS, IMPORTS = 40, 1000, 10
 
 
-def decode_call(torch, compressed):
-    """Arguments of a decode call without tokens, and its results."""
-    t, heads, k = 0, 64, 128
-    bytes_ = lambda format: torch.zeros(4, 64, megamla.kv_bytes(format), dtype=torch.uint8)  # noqa: E731
-    given = [torch.zeros(t, heads, 512, dtype=torch.bfloat16), torch.zeros(t, dtype=torch.int32),
-             torch.zeros(16, 64), bytes_("v41_fp8"), torch.zeros(t, k, dtype=torch.int32)]
-    if compressed:
-        given += [torch.zeros(t, dtype=torch.int32), bytes_("v41_fp4"),
-                  torch.zeros(t, 512, dtype=torch.int32), torch.zeros(t, dtype=torch.int32)]
-    sink = torch.zeros(heads) if compressed else None
-    return given, sink, megamla.attend_paged(*given, sink=sink)
-
-
-def rows(torch):
+def functions(torch):
+    """Calls as they are written in a decode loop, by what they are."""
     import megamla.torch_ops  # noqa: F401  # registers the operators
 
     op = torch.ops.megamla.attend_paged_out.default
-    found = {"an empty function": lambda: None}
-    for name, compressed in (("window cache, 8 tensors", False), ("both caches, 13 tensors", True)):
-        given, sink, made = decode_call(torch, compressed)
-        padded = given + [None] * (9 - len(given))
-        found["attend_paged, " + name] = (
-            lambda g=given, s=sink, m=made: megamla.attend_paged(
-                *g, sink=s, out=m.out, out_scale=m.out_scale, lse=m.lse))
-        found["torch.ops.megamla.attend_paged_out, " + name] = (
-            lambda g=padded, s=sink, m=made: op(*g, m.out, m.out_scale, m.lse, None, 0.0442, s))
-    given, sink, made = decode_call(torch, False)
-    numpy = [x.view(torch.int16).numpy() if x.dtype == torch.bfloat16 else x.numpy() for x in given]
-    result = megamla.attend_paged(*numpy)
-    found["attend_paged, window cache, NumPy"] = lambda: megamla.attend_paged(
-        *numpy, out=result.out, out_scale=result.out_scale, lse=result.lse)
-    return found
+    t, heads = 0, 64
+    q, positions = torch.zeros(t, heads, 512, dtype=torch.bfloat16), torch.zeros(t, dtype=torch.int32)
+    cos_sin, sink = torch.zeros(16, 64), torch.zeros(heads)
+    window = torch.zeros(4, 64, megamla.kv_bytes("v41_fp8"), dtype=torch.uint8)
+    other = torch.zeros(4, 64, megamla.kv_bytes("v41_fp4"), dtype=torch.uint8)
+    list_, lens = torch.zeros(t, 128, dtype=torch.int32), torch.zeros(t, dtype=torch.int32)
+    topk, n_topk = torch.zeros(t, 512, dtype=torch.int32), torch.zeros(t, dtype=torch.int32)
+    out, out_scale, lse, _ = megamla.attend_paged(q, positions, cos_sin, window, list_)
+    made = megamla.attend_paged(q.view(torch.int16).numpy(), positions.numpy(), cos_sin.numpy(),
+                                window.numpy(), list_.numpy())
+    n_q, n_positions, n_cos_sin = q.view(torch.int16).numpy(), positions.numpy(), cos_sin.numpy()
+    n_window, n_list = window.numpy(), list_.numpy()
+    return {
+        "an empty function": lambda: None,
+        "attend_paged, window cache, 8 tensors": lambda: megamla.attend_paged(
+            q, positions, cos_sin, window, list_, out=out, out_scale=out_scale, lse=lse),
+        "attend_paged, both caches, 13 tensors": lambda: megamla.attend_paged(
+            q, positions, cos_sin, window, list_, lens, other, topk, n_topk, sink=sink, out=out,
+            out_scale=out_scale, lse=lse),
+        "the operator, window cache, 8 tensors": lambda: op(
+            q, positions, cos_sin, window, list_, None, None, None, None, out, out_scale, lse, None,
+            0.0442, None),
+        "the operator, both caches, 13 tensors": lambda: op(
+            q, positions, cos_sin, window, list_, lens, other, topk, n_topk, out, out_scale, lse, None,
+            0.0442, sink),
+        "an empty operator of 13 tensors": lambda nothing=empty_operator(torch): nothing(
+            q, positions, cos_sin, window, list_, lens, other, topk, n_topk, out, out_scale, lse, None,
+            0.0442, sink),
+        "attend_paged, window cache, NumPy": lambda: megamla.attend_paged(
+            n_q, n_positions, n_cos_sin, n_window, n_list, out=made.out, out_scale=made.out_scale,
+            lse=made.lse),
+    }
 
 
-def measure(functions):
-    times = {name: [] for name in functions}
+def empty_operator(torch):
+    """An operator of Python with the arguments of attend_paged_out, which does nothing."""
+    library = torch.library.Library("megamla_bench", "DEF")
+    library.define("nothing(Tensor q, Tensor p, Tensor c, Tensor w, Tensor l, Tensor? n, Tensor? x, "
+                   "Tensor? k, Tensor? m, Tensor(a!) o, Tensor(b!)? s, Tensor(c!)? e, Tensor(d!)? a, "
+                   "float f, Tensor? i) -> ()")
+    library.impl("nothing", lambda *given: None, "CompositeExplicitAutograd")
+    empty_operator.library = library  # lives as long as its operator is called
+    return torch.ops.megamla_bench.nothing.default
+
+
+def measure(calls):
+    times = {name: [] for name in calls}
     for _ in range(ROUNDS):
-        for name, function in functions.items():
+        for name, function in calls.items():
             begin = time.perf_counter()
             for _ in range(CALLS):
                 function()
@@ -79,7 +95,7 @@ def main():
     arguments = parser.parse_args()
     import torch
 
-    times = measure(rows(torch))
+    times = measure(functions(torch))
     times = {name + ", us": values for name, values in times.items()}
     times["import megamla, ms"] = import_ms("import megamla")
     times["import megamla, and the first call, ms"] = import_ms(

@@ -148,15 +148,15 @@ def attend_paged(
     made = out is None
     if made or lse is True or max_logits is True:
         out, out_scale, lse, max_logits = _make_results(fw, q, form, out, out_scale, lse, max_logits)
+    window = compressed = 0
     if window_format is not None:
-        window_format = choose(FORMATS, "window_format", window_format)
+        window = choose(FORMATS, "window_format", window_format)
     if compressed_format is not None:
-        compressed_format = choose(FORMATS, "compressed_format", compressed_format)
+        compressed = choose(FORMATS, "compressed_format", compressed_format)
     args = (q, positions, cos_sin, sink, window_list, window_lens, out, out_scale, lse,
             max_logits, n_faults, scale, layout, q_norm_eps, form, batch_invariant,
-            implementation, workspace, stream, window_cache, window_format or 0, window_page_tokens,
-            compressed_cache, compressed_format or 0, compressed_page_tokens, compressed_list,
-            compressed_lens)
+            implementation, workspace, stream, window_cache, window, window_page_tokens,
+            compressed_cache, compressed, compressed_page_tokens, compressed_list, compressed_lens)
     fast = fw.fast_paged
     if fast is None or fast(id(args)) is not None:
         run(fw, q, native.attend_paged, args, _AT_WORKSPACE, _AT_STREAM)

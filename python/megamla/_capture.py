@@ -108,7 +108,9 @@ def _read(path: str) -> Tuple[Dict[str, Any], Dict[str, str]]:
             _fail(path, "has a header that is no capture's: %r" % error)
     if not isinstance(metadata, dict) or metadata.get("megamla") != VERSION:
         _fail(path, "is no capture of version %s" % VERSION)
-    data = numpy.memmap(path, numpy.uint8, "r", 8 + length) if size > 8 + length else None
+    data: Any = numpy.empty(0, numpy.uint8)
+    if size > 8 + length:
+        data = numpy.memmap(path, numpy.uint8, "r", 8 + length)
     tensors = {}
     for name, (code, shape, begin, end) in entries.items():
         if code not in _DTYPES or any(n < 0 for n in shape):
@@ -244,7 +246,7 @@ def run_capture(path: str, *, implementation: Optional[str] = None) -> Dict[str,
         OSError: the file cannot be read.
     """
     tensors, metadata = _read(path)
-    op = metadata.get("op")
+    op = metadata.get("op", "")
     if op not in _OPS:
         _fail(path, "holds op %r, run_capture knows %s" % (op, ", ".join(_OPS)))
     function, names, attributes = _OPS[op]

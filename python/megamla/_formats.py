@@ -1,6 +1,6 @@
 """Record formats by name, and the sizes they bring."""
 
-from typing import NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 from ._frameworks import choose
 from ._native import native
@@ -107,7 +107,7 @@ def implementations(device: str = "cpu") -> Tuple[Implementation, ...]:
         RuntimeError: there is no such device.
     """
     kind, index = parse_device(device)
-    found = []
+    found: List[Implementation] = []
     while True:
         text = native.implementation(kind, index, len(found))
         if text is None:

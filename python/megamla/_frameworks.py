@@ -231,7 +231,7 @@ def run(framework: Framework, like: Tensor, function: Any, args: tuple, workspac
         if found is not None:
             args = args[:stream] + (found,) + args[stream + 1:]
     needed = function(*args)
-    if needed is not None:  # tvm-ffi knows no allocator of this framework
+    if needed is not None and workspace is not None:  # tvm-ffi knows no allocator of this framework
         memory = framework.empty(like, (needed,), "u8")
         function(*args[:workspace], memory, *args[workspace + 1:])
     if framework.deferred:

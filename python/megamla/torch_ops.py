@@ -12,7 +12,7 @@ A CUDA graph may record any of them. The first call of a shape makes a plan, whi
 not allow: run once before, as graphs want it anyway.
 """
 
-from typing import Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
@@ -63,7 +63,7 @@ def _attend_rows(q, positions, cos_sin, kv, list, lens, scale, sink, q_layout="s
         q_norm_eps=q_norm_eps, out_form=out_form, batch_invariant=batch_invariant))
 
 
-def _with_scale(result: AttendResult) -> Tuple[torch.Tensor, ...]:
+def _with_scale(result: AttendResult) -> Tuple[Any, ...]:
     """An operator gives tensors only: bf16, which has no scale, gets an empty one."""
     scale = result.out.new_empty(0) if result.out_scale is None else result.out_scale
     return result.out, scale, result.lse, result.max_logits
@@ -151,7 +151,7 @@ def _fake_nothing(*args, **kwargs):
     """Of an operator that only writes what it was given."""
 
 
-_IMPLEMENTATIONS = {
+_IMPLEMENTATIONS: Dict[str, Tuple[Any, Any]] = {
     "attend_paged": (_attend_paged, _fake_paged), "attend_rows": (_attend_rows, _fake_rows),
     "attend_paged_out": (_attend_paged_out, _fake_nothing),
     "attend_rows_out": (_attend_rows_out, _fake_nothing), "kv_insert": (_kv_insert, _fake_nothing),

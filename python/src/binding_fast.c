@@ -163,7 +163,7 @@ static int fast_run(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAny *
         }
     }
     surroundings around;
-    if (values[0].type_index != kTVMFFIDLTensorPtr || !enter(f, &tensors[0], &around)) {
+    if (n == 0 || values[0].type_index != kTVMFFIDLTensorPtr || !enter(f, &tensors[0], &around)) {
         result_integer(result, NOT_TAKEN);
         return 0;
     }

@@ -116,8 +116,8 @@ def flash_mla_with_kvcache(
         _per_token(extra_topk_length, b, s_q, "extra_topk_length"),
         scale=dim ** -0.5 if softmax_scale is None else softmax_scale, sink=attn_sink,
         out_form="bf16")
-    return (result.out.reshape(b, s_q, h_q, 512),
-            result.lse.reshape(b, s_q, h_q).swapaxes(1, 2))
+    lse: Any = result.lse
+    return result.out.reshape(b, s_q, h_q, 512), lse.reshape(b, s_q, h_q).swapaxes(1, 2)
 
 
 @renamed({"list": "indices", "lens": "topk_length", "sink": "attn_sink", "scale": "sm_scale"})
