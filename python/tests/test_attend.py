@@ -80,6 +80,31 @@ def test_strides(seed, name, q_gap, list_gap, page_gap, t):
     case.check(fw, megamla.attend_paged(**arguments))
 
 
+@settings(max_examples=30, deadline=None, print_blob=True)
+@given(seed=st.integers(0, 2 ** 32), q=st.sampled_from(["u2", "i2"]), cache=st.sampled_from(["u1", "i1"]),
+       list_=st.sampled_from(["i4", "u4"]), out=st.sampled_from(["u1", "i1"]), invariant=st.booleans())
+def test_bits_may_come_in_any_integer_of_their_size(seed, q, cache, list_, out, invariant):
+    fw, case = make_framework("numpy"), AttendCase(seed, t=2, heads=8)
+    a = case.arguments(fw)
+    made = case.run(fw, batch_invariant=invariant)
+    a.update(q=a["q"].view(q), window_cache=a["window_cache"].view(cache),
+             window_list=a["window_list"].view(list_))
+    memory = megamla._frameworks.framework_of(made.out).empty(made.out, made.out.shape, "u8")
+    result = megamla.attend_paged(**a, **case.keywords, out=memory.view(out),
+                                  out_scale=made.out_scale, batch_invariant=invariant)
+    assert np.array_equal(result.out.view("u1"), made.out)
+
+
+def test_pytorch_s_own_dtypes_and_bits_are_the_same(torch):
+    fw, case = make_framework("torch-cpu"), AttendCase(19, t=3)
+    a = case.arguments(fw)
+    want = fw.get(case.run(fw).out)
+    bits = dict(a, q=a["q"].view(torch.int16), window_cache=a["window_cache"].view(torch.int8),
+                compressed_cache=a["compressed_cache"].view(torch.float8_e4m3fn))
+    assert np.array_equal(fw.get(megamla.attend_paged(**bits, **case.keywords).out), want)
+    assert megamla.attend_paged(**a, **case.keywords).out.dtype == torch.float8_e4m3fn
+
+
 def test_strides_on_every_framework(fw):
     case = AttendCase(17, t=4, page_tokens=16)
     arguments = {**case.arguments(fw), **case.keywords, "q": padded(fw, case.q, 2, 1, "bf16"),
