@@ -15,8 +15,9 @@ class NumPyTensors:
     name, device = "numpy", "cpu"
 
     def put(self, array, kind=None):
-        """kind "bf16" and "e4m3" name what the bits are, where the framework has such a dtype."""
-        return np.ascontiguousarray(array)
+        """A copy, since a call may write what a test still compares with. kind "bf16" and "e4m3" name
+        what the bits are, where the framework has such a dtype."""
+        return np.array(array, order="C")
 
     def get(self, tensor):
         return np.asarray(tensor)
@@ -32,7 +33,7 @@ class TorchTensors(NumPyTensors):
         self.torch, self.device, self.name = torch, device, "torch-" + device
 
     def put(self, array, kind=None):
-        array = np.ascontiguousarray(array)
+        array = np.array(array, order="C")
         if kind == "bf16":
             array = array.view(np.int16)
         tensor = self.torch.from_numpy(array).to(self.device)
@@ -73,11 +74,10 @@ class JaxTensors(NumPyTensors):
     def put(self, array, kind=None):
         import ml_dtypes
 
-        array = np.ascontiguousarray(array)
+        array = np.array(array, order="C")
         if kind is not None:
             array = array.view(ml_dtypes.bfloat16 if kind == "bf16" else ml_dtypes.float8_e4m3fn)
-        # A copy: on the CPU JAX may take over the array's memory, which the test still writes.
-        return self.jax.device_put(array.copy(), self.jax.devices(self.device)[0])
+        return self.jax.device_put(array, self.jax.devices(self.device)[0])
 
     def get(self, tensor):
         array = np.asarray(tensor)

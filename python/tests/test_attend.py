@@ -114,6 +114,13 @@ def test_strides_on_every_framework(fw):
     case.check(fw, megamla.attend_paged(**arguments))
 
 
+def test_rows_may_be_apart(fw):
+    case = AttendCase(20, t=3, rows=30)
+    base = np.full((30, 528), 0x7FFF, np.uint16)
+    base[:, :512] = case.kv
+    case.run(fw, kv=fw.put(base, "bf16")[:, :512], list=padded(fw, case.list, 2, 1))
+
+
 def test_a_gpu_counts_positions_outside_the_table(fw):
     if fw.device == "cpu" or fw.name.startswith("jax"):
         pytest.skip("a CPU raises, and JAX's arrays are not written by their users")
@@ -150,7 +157,7 @@ def test_given_results_are_written_and_returned(fw):
         pytest.skip("JAX's arrays are not written by their users")
     case = AttendCase(6, t=5)
     made = case.run(fw)
-    words = fw.put(np.full((2, 32, 11), -1, np.int32))  # token stride 1, room for 11
+    words = fw.put(np.full((2, 35, 11), -1, np.int32))[:, :32]  # token stride 1, room for 11
     words = words.permute(2, 0, 1) if hasattr(words, "permute") else words.transpose(2, 0, 1)
     out = megamla.attend_paged(**case.arguments(fw), **case.keywords).out
     lse = fw.put(np.zeros((5, 16), np.float32))

@@ -68,6 +68,25 @@ def test_insert_then_gather_gives_the_records_back(fw, format):
     assert np.all(out[1, 2 + 6:22] == 0), "a page outside the cache gives rows of 0"
 
 
+def test_rows_and_tables_may_have_strides(fw):
+    rng = np.random.default_rng(8)
+    pages = oracle.Pages("v41_fp8", 3, 16)
+    rows, cos_sin = bf16_noise(rng, (6, 512)), angles(rng, 64)
+    wide = np.full((6, 536), 0x7FFF, np.uint16)
+    wide[:, :512] = rows
+    positions, slots = np.arange(6, dtype=np.int64), np.array([3, 17, 40, 1, -1, 9], np.int64)
+    cache = fw.put(pages.bytes)
+    megamla.kv_insert(fw.put(wide, "bf16")[:, :512], fw.put(positions), fw.put(slots),
+                      fw.put(cos_sin), cache)
+    expected_insert(pages, rows, positions, slots, cos_sin, 1)
+    assert np.array_equal(fw.get(cache), pages.bytes)
+    table = np.array([[0, 9, 9], [2, 9, 9]], np.int32)
+    out = megamla.kv_gather(fw.put(pages.bytes), fw.put(table)[:, :1],
+                            fw.put(np.array([2, 9], np.int32)), fw.put(np.array([1, 1], np.int32)),
+                            rows=1)
+    assert np.array_equal(oracle.bf16_value(fw.get(out))[:, 0], pages.load(np.array([1, 40])))
+
+
 def test_gather_into_given_rows_leaves_the_others(cpu_fw):
     if cpu_fw.name.startswith("jax"):
         pytest.skip("JAX's arrays are not written by their users")

@@ -131,6 +131,29 @@ def test_slots_of_writers(seed, name):
         assert ringed[t] == (ring * 8 + p % 8 if 1 <= ring < 4 else -1)
 
 
+def test_tables_may_have_strides(fw):
+    """Block tables, positions and results that are parts of wider arrays."""
+    b = Batch(13)
+    topk = b.rng.integers(-2, 26, (b.t, 5)).astype(np.int32)
+    narrow = megamla.compressed_list(fw.put(topk), fw.put(b.request), fw.put(b.table),
+                                     page_tokens=PAGE, n_pages=PAGES, width=7)
+
+    def wide(array):
+        whole = np.full((array.shape[0], array.shape[1] + 3), -5, np.int32)
+        whole[:, :array.shape[1]] = array
+        return fw.put(whole)[:, :array.shape[1]]
+
+    given = None if fw.name.startswith("jax") else wide(np.zeros((b.t, 7), np.int32))
+    result = megamla.compressed_list(wide(topk), fw.put(b.request), wide(b.table), page_tokens=PAGE,
+                                     n_pages=PAGES, width=7, list=given)
+    assert given is None or result.list is given
+    assert np.array_equal(fw.get(result.list), fw.get(narrow.list))
+    windows = [megamla.window_list(fw.put(b.start), fw.put(b.seq), table, page_tokens=PAGE,
+                                   n_pages=PAGES, n_tokens=b.t, window=9)
+               for table in (fw.put(b.table), wide(b.table))]
+    assert np.array_equal(fw.get(windows[0].list), fw.get(windows[1].list))
+
+
 def test_image_spans_reach_into_their_image(fw):
     reach = megamla.image_spans(fw.put(np.array([0, 6], np.int32)), fw.put(np.array([10], np.int32)),
                                 fw.put(np.array([0, 1], np.int32)),

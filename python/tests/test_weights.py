@@ -71,9 +71,13 @@ def test_projection_of_what_attend_wrote(fw, t):
     assert z.shape == (t, 2, 16)
     if t:
         assert_projected(fw.get(z), want)
-        # The same from plain bytes, and from a row of padding behind every word.
+        # The same from plain bytes, and from words that are further apart.
         again = megamla.project(result.out, fw.put(bytes_), w, s)
         assert np.array_equal(fw.get(z), fw.get(again))
+        planes = np.full((2, 35, t + 6), 0x7F7F7F7F, np.int32)
+        planes[:, :32, :t] = fw.get(result.out_scale).transpose(1, 2, 0)
+        apart = fw.put(planes)[:, :32, :t].swapaxes(1, 2).swapaxes(0, 1)
+        assert np.array_equal(fw.get(z), fw.get(megamla.project(result.out, apart, w, s)))
 
 
 WRONG = [
