@@ -1,6 +1,7 @@
 /* binding_attend.c - attend_paged, attend_rows, merge_lse, supports. */
 #include "python/src/binding_functions.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -202,6 +203,7 @@ enum {
     AT_KV = AT_SHARED_END,
     AT_ROWS_END
 };
+static_assert((int)AT_PAGED_END <= (int)CALL_ARGUMENTS_MAX, "a call has no room for its arguments");
 
 /* q [T, H, 512]; its inner two dimensions lie closely, tokens may be further apart. */
 static int64_t read_query(call *c, mmla_attend_desc *desc, mmla_attend_args *args) {

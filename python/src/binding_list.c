@@ -1,6 +1,7 @@
 /* binding_list.c - the index builders, and the chunks of a prefill. */
 #include "python/src/binding_functions.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -43,6 +44,7 @@ enum {
     LIST_STREAM,
     LIST_END
 };
+static_assert((int)LIST_END <= (int)CALL_ARGUMENTS_MAX, "a call has no room for its arguments");
 
 /* One number for each of n, which are `what`; n negative: any number of them. */
 static array

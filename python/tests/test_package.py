@@ -41,13 +41,6 @@ print(megamla.q_to_fused(q).dtype)
     assert python(code) == "torch.bfloat16"
 
 
-def test_import_takes_under_150_ms():
-    """Of the issue. The shortest of five, because the machine may be busy."""
-    times = [float(python("import time; t = time.perf_counter(); import megamla; "
-                          "print(time.perf_counter() - t)")) for _ in range(5)]
-    assert min(times) < 0.15, times
-
-
 def test_version_comes_from_the_header():
     text = (ROOT / "include" / "megamla" / "version.h").read_text()
     version = re.search(r'MMLA_VERSION_STRING "([0-9.]+)"', text).group(1)
