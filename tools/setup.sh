@@ -73,10 +73,10 @@ need_ci() {
     need gcc-aarch64-linux-gnu have_command aarch64-linux-gnu-gcc
     need libc6-dev-arm64-cross have_file /usr/aarch64-linux-gnu/include/stdio.h
     need qemu-user-static have_command qemu-aarch64-static
+    need python3-venv have_python ensurepip
+    need ca-certificates have_file /etc/ssl/certs/ca-certificates.crt
     if ! have_nvcc; then
         nvcc_wanted=yes
-        need python3-venv have_python ensurepip
-        need ca-certificates have_file /etc/ssl/certs/ca-certificates.crt
     fi
 }
 

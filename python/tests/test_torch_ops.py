@@ -1,0 +1,179 @@
+"""The custom operators: schemas, fakes, compiled code, CUDA graphs."""
+
+import numpy as np
+import pytest
+
+import megamla
+from attend_case import AttendCase, angles, bf16_noise
+from conftest import make_framework
+
+FORMS = ["fp8_permuted", "fp8", "fp8_128", "bf16"]
+
+
+@pytest.fixture
+def ops(torch):
+    from megamla import torch_ops
+
+    return torch_ops
+
+
+@pytest.fixture(params=["torch-cpu", "torch-cuda"])
+def fw(request, torch):
+    return make_framework(request.param)
+
+
+def arguments(case, fw):
+    a = case.arguments(fw)
+    return {name: a[name] for name in a if not name.endswith(("format", "page_tokens"))}
+
+
+def keywords(case):
+    return {name: value for name, value in case.keywords.items() if name != "max_logits"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rows", [None, 30])
+def test_operators_give_what_the_functions_give(ops, fw, form, rows):
+    case = AttendCase(1, out_form=form, rows=rows, compressed_page_tokens=32)
+    function = ops.attend_paged if rows is None else ops.attend_rows
+    case.check(fw, function(**arguments(case, fw), **keywords(case)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_operators_pass_pytorch_s_own_checks(ops, torch, form):
+    """Schemas, and fakes against real results. PyTorch cannot compare the fp8 tensors of a schema that
+    writes them, so of those operators the schema is checked with bf16 alone."""
+    fw = make_framework("torch-cpu")
+    for rows in (None, 30):
+        case = AttendCase(2, t=5, out_form=form, rows=rows, compressed_page_tokens=32)
+        a, k = arguments(case, fw), keywords(case)
+        op = torch.ops.megamla.attend_paged if rows is None else torch.ops.megamla.attend_rows
+        scale = k.pop("scale")
+        sink = a.pop("sink")
+        torch.library.opcheck(op.default, (*a.values(), scale, sink), k,
+                              test_utils=("test_schema", "test_faketensor"))
+        made = case.function(**a, sink=sink, scale=scale, **k, max_logits=True)
+        given = [None if x is None else x.clone() for x in made]
+        out_op = (torch.ops.megamla.attend_paged_out if rows is None
+                  else torch.ops.megamla.attend_rows_out)
+        checks = ("test_schema", "test_faketensor") if form == "bf16" else ("test_faketensor",)
+        torch.library.opcheck(out_op.default, (*a.values(), *given, scale, sink), k,
+                              test_utils=checks)
+
+
+def test_out_operator_writes_what_it_is_given(ops, torch, fw):
+    case = AttendCase(3, t=5, compressed_page_tokens=32)
+    a, k = arguments(case, fw), keywords(case)
+    scale, sink = k.pop("scale"), a.pop("sink")
+    given = megamla.attend_paged(**a, sink=sink, scale=scale, **k, max_logits=True)
+    for tensor in given:
+        tensor.view(torch.uint8 if tensor.element_size() == 1 else torch.int32).fill_(3)
+    torch.ops.megamla.attend_paged_out.default(*a.values(), *given, scale, sink, **k)
+    case.check(fw, given)
+
+
+def test_wrong_arguments_are_named(ops):
+    case, fw = AttendCase(4, compressed_page_tokens=32), make_framework("torch-cpu")
+    a = arguments(case, fw)
+    with pytest.raises(ValueError, match="^positions: has 2 in dimension 0"):
+        ops.attend_paged(**{**a, "positions": a["positions"][:2]}, **keywords(case))
+
+
+class Layer:
+    """Insert, attend, project, as a model's layer would."""
+
+    def __init__(self, fw, torch, t=4):
+        rng = np.random.default_rng(5)
+        self.case = AttendCase(6, t=t, q_layout="fused", compressed_page_tokens=32)
+        self.a = arguments(self.case, fw)
+        self.rows = fw.put(bf16_noise(rng, (t, 512)), "bf16")
+        self.at = fw.put(np.arange(t, dtype=np.int64))
+        self.cos_sin = fw.put(angles(rng, 32))
+        weight = rng.integers(0, 0x70, (2, 8, 4096)).astype(np.uint8)
+        self.w = fw.put(weight, "e4m3")
+        self.s = fw.put(np.full((2, 8, 128), 120, np.uint8))
+
+    def run(self, api, q, cache):
+        api.kv_insert(self.rows, self.at, self.at, self.cos_sin, cache)
+        a = {**self.a, "q": q, "window_cache": cache}
+        result = api.attend_paged(**a, scale=0.05, q_layout="fused")
+        return api.project(result.out, result.out_scale, self.w, self.s), result.lse
+
+
+def test_compiled_code_equals_eager_code(ops, torch, fw):
+    layer = Layer(fw, torch)
+    q, cache = layer.a["q"], layer.a["window_cache"]
+    want = layer.run(megamla, q, cache.clone())
+
+    def step(q, cache):
+        z, lse = layer.run(ops, q * 1, cache)
+        return z + 0, lse + 0, cache
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    written = cache.clone()
+    got = compiled(q, written)
+    assert torch.equal(got[0], want[0]) and torch.equal(got[1], want[1])
+    eager = cache.clone()
+    megamla.kv_insert(layer.rows, layer.at, layer.at, layer.cos_sin, eager)
+    assert torch.equal(written, eager), "the cache that was given is the one that is written"
+
+
+def test_compiled_code_takes_any_number_of_tokens(ops, torch):
+    fw = make_framework("torch-cpu")
+
+    def step(a):
+        return ops.attend_paged(**a, scale=0.05, q_layout="standard").lse * 1
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager", dynamic=True)
+    for t in (3, 5, 9):
+        case = AttendCase(7, t=t, compressed_page_tokens=32)
+        a = arguments(case, fw)
+        assert torch.equal(compiled(a), megamla.attend_paged(**a, scale=0.05).lse)
+
+
+def test_cuda_graph_replays_with_other_contents(ops, torch):
+    fw = make_framework("torch-cuda")
+    layer = Layer(fw, torch)
+    q, cache = layer.a["q"].clone(), layer.a["window_cache"].clone()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # makes the plans
+        layer.run(megamla, q, cache)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        z, lse = layer.run(megamla, q, cache)
+    for factor in (1.0, 0.5, -1.0):
+        q.copy_(layer.a["q"] * factor)
+        graph.replay()
+        want = layer.run(megamla, layer.a["q"] * factor, cache.clone())
+        torch.cuda.synchronize()
+        assert torch.equal(z, want[0]) and torch.equal(lse, want[1])
+
+
+def test_compiled_code_in_cuda_graphs(ops, torch):
+    fw = make_framework("torch-cuda")
+    layer = Layer(fw, torch)
+    q, cache = layer.a["q"], layer.a["window_cache"]
+    want = layer.run(megamla, q, cache.clone())
+    compiled = torch.compile(lambda q, cache: layer.run(ops, q, cache), mode="reduce-overhead")
+    for _ in range(4):
+        torch.compiler.cudagraph_mark_step_begin()
+        z, lse = (x.clone() for x in compiled(q, cache.clone()))
+    assert torch.equal(z, want[0]) and torch.equal(lse, want[1])
+
+
+def test_work_goes_to_the_current_stream(torch):
+    """Behind a kernel that keeps a stream busy, results appear there and nowhere else."""
+    fw = make_framework("torch-cuda")
+    case = AttendCase(8, t=5)
+    a = case.arguments(fw)
+    q = a["q"].clone()
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)
+        q.copy_(a["q"])
+        result = megamla.attend_paged(**{**a, "q": q}, **case.keywords)
+    stream.synchronize()
+    case.check(fw, result)
