@@ -10,31 +10,36 @@
  *            warp, 12 cycles of the four schedulers.
  *
  * MOVEMENT
- *     list --ld--> slot --ld 16 B--> registers --convert--> stage (bf16 tile) --wgmma--> S, O
- *     q (HBM) --cp.async--> tile, rotated in place --wgmma--> S
- *     S (registers) --softmax--> prob (bf16 tile) --wgmma--> O
- *     O (registers) --> smem, where the stages were --own and other CTAs' (DSM)--> out
+ *     list --cp.async--> ring --> slot --ld 16 B--> registers --convert--> stage (bf16 tile)
+ *     q (HBM) --cp.async--> tile, rotated in place --wgmma, with the stage--> S
+ *     S (registers) --softmax--> prob (bf16 tile) --wgmma, with the stage--> O
+ *     O (registers) --> out         or, with n_splits > 1, --> smem, where the stages were,
+ *                                   --own and other CTAs' (distributed shared memory)--> out
  *
  * TILES      64 heads, 64 keys, 512 dims; 512 threads, one CTA a multiprocessor; the grid is what fits,
  *            and clusters take tasks in turns
  *
- * ROLES      warps 0 .. 3      q, S, softmax                 96 registers
- *            warps 4 .. 11     O, half of the dims each four    160
- *            warps 12 .. 15    records                          96
+ * ROLES      warps 0 .. 3      S, softmax, O of dims 0 .. 255               192 registers
+ *            warps 4 .. 7      O of dims 256 .. 511, q of the next task     192
+ *            warps 8 .. 15     records                                       64
  *
  * BUDGET     smem     64 KB q, 2 * 64 KB stages, 2 * 8 KB prob, state (attend_wgmma_tile.h)
- *            regs     128 sums a thread, 32 scores, 36 of a record
+ *            regs     128 sums and 32 scores a thread; 16 of a record. There is none to spare: what is
+ *                     asked again, or kept in shared memory, is so for their sake.
  *
- * BARRIERS   full[stage]        loading -> scores: a block is converted
- *            prob_full[stage]   scores -> sums: its probabilities and the factors of O are written
- *            empty[stage]       sums -> loading: O has it; what scores writes for the stage's next
- *                               block comes after that too
- *            parts_full         scores and sums of all CTAs of the cluster -> sums: O and maxima lie
- *                               where the others read them
- *            parts_empty        sums of all CTAs -> loading, scores: they were read, stages may be
- *                               filled and maxima be overwritten
- *            bar 1              sums: nobody multiplies any more; the factors of the parts are there
- *            bar 2              scores: the tile of q may be written, rotated, read
+ * BARRIERS   full[stage]        loading -> first warpgroup: a block is converted
+ *            prob_full[stage]   first -> both: its probabilities and the factors of O are written
+ *            empty[stage]       both -> loading: O has it; what the first warpgroup writes for the
+ *                               stage's next block comes after that too
+ *            q_full             second -> both: q of a task, its logit factors, and what the task is
+ *            parts_full         both, of all CTAs of the cluster: O and maxima lie where they are read
+ *            parts_empty        both, of all CTAs -> all: they were read, stages may be filled and
+ *                               maxima be overwritten
+ *            bar 1              both: nobody multiplies any more; the factors of the parts are there
+ *            bar 2              second: the next task is known; q is there and may be rotated
+ *            bar 3              first: the parts of a CTA on its own are there
+ *            Where one thread arrives for its warp, __syncwarp or an instruction that the warp executes
+ *            together stands before it.
  *
  * NUMERICS   As attend_mma_kernel.cu, but that the maximum follows with a slack of 2^8
  *            (attend_wgmma_math.cuh). A token's result depends on n_splits and on nothing else of the
@@ -252,8 +257,11 @@ GPU_DEVICE void attend_wgmma_math(const attend_mma_params *p, uint8_t *smem) {
     }
 }
 
+/* Elsewhere an empty kernel, which is never launched. */
 MMLA_KERNEL_BOUNDS(attend_wgmma_bf16_sm90a, attend_mma_params, ATTEND_WGMMA_THREADS, 1) {
-#if GPU_HAS_WGMMA
+    if (!GPU_HAS_WGMMA) {
+        return;
+    }
     extern __shared__ __align__(1024) uint8_t smem[];
     attend_wgmma_begin(&p, (attend_wgmma_state *)(smem + ATTEND_WGMMA_AT_STATE));
     if (threadIdx.x < ATTEND_WGMMA_MATH_THREADS) {
@@ -263,5 +271,4 @@ MMLA_KERNEL_BOUNDS(attend_wgmma_bf16_sm90a, attend_mma_params, ATTEND_WGMMA_THRE
         GPU_REGISTERS_LOWER(ATTEND_WGMMA_LOAD_REGISTERS);
         attend_wgmma_load(&p, smem);
     }
-#endif
 }

@@ -1,13 +1,13 @@
 /* attend_wgmma_load.cuh - the tasks of attend_wgmma_kernel.cu, and its loading warps: records to the
  * stages.
  *
- *     list entry --ld--> slot --ld 16 B--> registers --convert--> stage (bf16 tile, smem)
+ *     list entry --cp.async--> ring --> slot --ld 16 B--> registers --convert--> stage (bf16 tile)
  *
  * Two warps have eight keys at a time, eight threads a key, and a block of 64 is two such halves. Eight
  * threads side by side hold the same 16 bytes of eight keys: the loads fill 64 bytes of each record,
  * and the stores of converted chunks go to eight different places of the swizzle. As soon as a
- * register is converted it is loaded anew for the next half, whose list entries were read one half
- * earlier; the walk goes on into the next task. An entry that is no key is not followed: its row of
+ * register is converted it is loaded anew for the next half, whose list entries came to the warp's ring
+ * two blocks earlier; the walk goes on into the next task. An entry that is no key is not followed: its row of
  * the tile is zero, so that a probability of zero meets a number.
  */
 #ifndef MMLA_GPU_ATTEND_WGMMA_LOAD_CUH

@@ -13,7 +13,6 @@
 #include "gpu/attend_mma_out.cuh"
 #include "gpu/attend_wgmma_load.cuh"
 #include "gpu/attend_wgmma_math.cuh"
-#include "gpu/head_store.cuh"
 
 #define GPU_DEVICE static __device__ __forceinline__
 

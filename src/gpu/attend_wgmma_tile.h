@@ -28,7 +28,6 @@ enum {
     ATTEND_WGMMA_WARP_KEYS = 8, /* of a loading warp, of half a block */
     ATTEND_WGMMA_AHEAD = 2,     /* blocks whose list entries are on their way */
     ATTEND_WGMMA_RING = 4,
-    ATTEND_WGMMA_PARTS = ATTEND_WGMMA_KEYS / ATTEND_WGMMA_LOAD_KEYS,
     ATTEND_WGMMA_SPLITS_MAX = 8,
 
     ATTEND_WGMMA_CHUNK_DIMS = 8, /* 16 bytes of bf16 */
