@@ -16,8 +16,8 @@
  *     O (registers) --> out         or, with n_splits > 1, --> smem, where the stages were,
  *                                   --own and other CTAs' (distributed shared memory)--> out
  *
- * TILES      64 heads, 64 keys, 512 dims; 512 threads, one CTA a multiprocessor; the grid is what fits,
- *            and clusters take tasks in turns
+ * TILES      64 heads, 64 keys, 512 dims; 512 threads, one CTA a multiprocessor; CTAs on their own are as
+ *            many as fit and take tasks in turns, a cluster has one
  *
  * ROLES      warps 0 .. 3      S, softmax, O of dims 0 .. 255               192 registers
  *            warps 4 .. 7      O of dims 256 .. 511, q of the next task     192
@@ -45,7 +45,9 @@
  *            (attend_wgmma_math.cuh). A token's result depends on n_splits and on nothing else of the
  *            batch.
  *
- * LIMITS     Code for 9.0a; n_splits 1, 2, 4 or 8, which is the size of the cluster.
+ * LIMITS     Code for 9.0a; n_splits 1, 2, 4 or 8, which is the size of the cluster, and with more than one
+ *            a cluster a task: attend_wgmma_await_tasks counts by parity, and several tasks without
+ *            keys before the first with some would let it lose count.
  * TRIED      src/ops/attend/README.md
  */
 #include "gpu/attend_wgmma.h"

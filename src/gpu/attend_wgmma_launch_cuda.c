@@ -24,14 +24,14 @@ static int64_t n_tasks_of(const mmla_attend_problem *p, int64_t n_tokens) {
     return n_tokens * ((p->desc.n_heads + ATTEND_WGMMA_HEADS - 1) / ATTEND_WGMMA_HEADS);
 }
 
-/* Estimated cycles when s CTAs share a token: clusters of that size take the tasks in turns. The constants
+/* Estimated cycles when s CTAs share a token, as many clusters of that size at a time as there are. The constants
  * are read off times on an H200 at 8 .. 128 heads and 1 .. 1024 tokens; only the order of two estimates
  * decides anything, and it was that of the times in all 30 cases. */
 static int64_t cycles(const mmla_attend_problem *p, int64_t n_tasks, int32_t s) {
     enum { BEGIN = 12000, END = 6000, A_BLOCK = 7000, JOIN = 11000 };
     const int64_t share = (mmla_attend_mma_width(p) + s - 1) / s;
     const int64_t blocks = (share + ATTEND_WGMMA_KEYS - 1) / ATTEND_WGMMA_KEYS;
-    const int64_t clusters = p->clusters[log2_of(s)];
+    const int64_t clusters = p->clusters[log2_of(s)]; /* at the same time */
     const int64_t turns = (n_tasks + clusters - 1) / clusters;
     return BEGIN + turns * (END + blocks * A_BLOCK + (s > 1 ? JOIN : 0));
 }
@@ -47,6 +47,12 @@ static int32_t splits_of(const mmla_attend_problem *p, int64_t n_tasks) {
     return best;
 }
 
+/* The kernel counts places in 32 bits, up to the next whole block. */
+static bool is_width_taken(const mmla_attend_problem *p) {
+    const int32_t most = INT32_MAX - 2 * ATTEND_WGMMA_KEYS;
+    return p->desc.list_width <= most && p->desc.compressed_width <= most;
+}
+
 /* Splits that a plan cannot do without. */
 static int32_t splits_needed(const mmla_attend_problem *p) {
     return p->desc.batch_invariant ? mmla_attend_mma_invariant_splits(p) : 1;
@@ -59,7 +65,7 @@ static int32_t splits_needed(const mmla_attend_problem *p) {
  * one kind for any number of tokens. */
 bool mmla_attend_wgmma_pays(const mmla_attend_problem *p, int64_t n_tokens) {
     enum { FEW_HEADS = 16, JOINED_HEADS = 24, FEW_TOKENS = 4 };
-    if (p->clusters[log2_of(splits_needed(p))] == 0) {
+    if (!is_width_taken(p) || p->clusters[log2_of(splits_needed(p))] == 0) {
         return false;
     }
     if (p->desc.n_heads <= FEW_HEADS) {
@@ -84,6 +90,11 @@ static mmla_status prepare(mmla_attend_problem *p, mmla_error *err) {
 mmla_status mmla_attend_wgmma_load(void *problem, mmla_error *err) {
     mmla_attend_problem *p = problem;
     MMLA_RETURN_IF_FAILED(prepare(p, err));
+    if (!is_width_taken(p)) {
+        return mmla_error_set(err, MMLA_E_SHAPE, "list_width",
+                              "and compressed_width must be at most %d for this implementation",
+                              INT32_MAX - 2 * (int)ATTEND_WGMMA_KEYS);
+    }
     if (p->clusters[log2_of(splits_needed(p))] == 0) {
         return mmla_error_set(err, MMLA_E_DEVICE, "device",
                               "runs no cluster of %d blocks, which the kernel needs",
@@ -99,7 +110,8 @@ mmla_status mmla_attend_hopper_load(void *problem, mmla_error *err) {
 
 mmla_status
 mmla_attend_wgmma_fused(const mmla_attend_problem *p, const mmla_attend_args *args, void *stream) {
-    enum { TASKS_MAX = 1 << 30 }; /* their numbers are 32 bits, and a stride is added */
+    /* Numbers of tasks are 32 bits, to which the number of clusters is added, and so is that of CTAs. */
+    enum { TASKS_MAX = (1 << 30) / ATTEND_WGMMA_SPLITS_MAX };
     attend_mma_params params = mmla_attend_mma_fused_params_get(p, args);
     params.n_head_tiles = (int32_t)n_tasks_of(p, 1);
     const int64_t at_once = TASKS_MAX / params.n_head_tiles;
@@ -108,7 +120,10 @@ mmla_attend_wgmma_fused(const mmla_attend_problem *p, const mmla_attend_args *ar
         params.n_tokens = mmla_min_i64(at_once, args->n_tokens - first);
         const int64_t n_tasks = params.n_tokens * params.n_head_tiles;
         params.n_splits = splits_of(p, n_tasks);
-        const int64_t clusters = mmla_min_i64(n_tasks, p->clusters[log2_of(params.n_splits)]);
+        /* CTAs on their own take tasks in turns; a cluster has one. Its loading warps wait for the end of the
+         * task before by the parity of a barrier, and would lose count of several without keys. */
+        const int64_t clusters =
+            params.n_splits > 1 ? n_tasks : mmla_min_i64(n_tasks, p->clusters[0]);
         mmla_gpu_launch launch = launch_of(params.n_splits);
         launch.grid[0] = (uint32_t)(clusters * params.n_splits);
         MMLA_RETURN_IF_FAILED(mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error));

@@ -13,6 +13,8 @@
 #ifndef MMLA_GPU_ATTEND_WGMMA_MATH_CUH
 #define MMLA_GPU_ATTEND_WGMMA_MATH_CUH
 
+#include <float.h>
+
 #include "gpu/attend_mma_math.cuh"
 #include "gpu/attend_wgmma_load.cuh"
 #include "gpu/barrier.cuh"
@@ -210,7 +212,9 @@ GPU_DEVICE void attend_wgmma_finish_q(const attend_mma_params *p,
          h += ATTEND_WGMMA_GROUP / 32) {
         const float factor = attend_mma_logit_factor(p, task->token, task->first_head + h);
         if (thread % 32 == 0) {
-            state->logit[h] = factor;
+            /* Of a q so large that its square is infinite it would be 0, and 0 times the -inf of what is no
+             * key would be NaN. */
+            state->logit[h] = fmaxf(factor, FLT_MIN);
         }
     }
     const bool rotate = p->rotate && task->position >= 0;
