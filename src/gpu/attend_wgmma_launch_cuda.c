@@ -24,9 +24,9 @@ static int64_t n_tasks_of(const mmla_attend_problem *p, int64_t n_tokens) {
     return n_tokens * ((p->desc.n_heads + ATTEND_WGMMA_HEADS - 1) / ATTEND_WGMMA_HEADS);
 }
 
-/* Estimated cycles when s CTAs share a token, as many clusters of that size at a time as there are. The constants
- * are read off times on an H200 at 8 .. 128 heads and 1 .. 1024 tokens; only the order of two estimates
- * decides anything, and it was that of the times in all 30 cases. */
+/* Estimated cycles when s CTAs share a token, as many clusters of that size at a time as there are. The
+ * constants were set by hand after times on an H200 (8 .. 128 heads, 1 .. 1024 tokens, 128 + 512 keys of
+ * 528 + 288); only the order of two estimates decides anything. */
 static int64_t cycles(const mmla_attend_problem *p, int64_t n_tasks, int32_t s) {
     enum { BEGIN = 12000, END = 6000, A_BLOCK = 7000, JOIN = 11000 };
     const int64_t share = (mmla_attend_mma_width(p) + s - 1) / s;

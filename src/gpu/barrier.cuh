@@ -2,7 +2,7 @@
  *
  * PROBLEM    gpu_warps_sync(i, n): all n threads that call it with the same i meet there.
  *
- *            A gpu_barrier counts arrivals. Its phase ends with the last one, and the next begins; a
+ *            gpu_barrier_...: eight bytes of shared memory count arrivals. Its phase ends with the last one, and the next begins; a
  *            waiter names the parity of the phase it waits for, 0 for the first. Waiting for parity 1
  *            before any phase has ended returns at once. What a thread wrote before it arrived is
  *            seen by those whose wait returned. CTAs of a cluster may arrive at each other's.
@@ -16,8 +16,6 @@
 #include <stdint.h>
 
 #define GPU_DEVICE static __device__ __forceinline__
-
-typedef uint64_t gpu_barrier;
 
 enum { GPU_BARRIER_SLEEP_NS = 10000 };
 

@@ -18,8 +18,9 @@ static __device__ __forceinline__ void gpu_cluster_sync(void) {
 #endif
 }
 
-/* Which cluster of the grid this CTA is in, of how many, how many CTAs it has, and the number of this one. A launch without clusters
- * has clusters of one. Volatile, so that nobody keeps a register for what can be asked again. */
+/* Which cluster of the grid this CTA is in, of how many, how many CTAs it has, and the number of this
+ * one. A launch without clusters has clusters of one. Volatile, so that nobody keeps a register for
+ * what can be asked again. */
 static __device__ __forceinline__ uint32_t gpu_cluster_number(void) {
     uint32_t x = 0;
 #if __CUDA_ARCH__ >= 900

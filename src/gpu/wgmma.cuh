@@ -36,7 +36,6 @@
 #endif
 
 enum {
-    GPU_WGMMA_ROWS = 64,
     GPU_WGMMA_DEPTH = 16,                           /* summed over by one instruction */
     GPU_WGMMA_ROW_BYTES = 128,                      /* of a column of a tile */
     GPU_WGMMA_EIGHT_ROWS = 8 * GPU_WGMMA_ROW_BYTES, /* the unit the swizzle repeats with */
