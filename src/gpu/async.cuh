@@ -27,6 +27,20 @@ GPU_DEVICE uint32_t gpu_smem_address(const void *shared) {
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
+/* Loads and stores at such an address. */
+GPU_DEVICE uint4 gpu_smem_load16(uint32_t smem) {
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+GPU_DEVICE void gpu_smem_store4(uint32_t smem, uint32_t x) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
+}
+
 GPU_DEVICE void gpu_cp_async16(uint32_t smem, const void *global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem), "l"(global) : "memory");
 }
@@ -59,6 +73,23 @@ GPU_DEVICE uint4 gpu_load16_or_zero(const void *global, bool valid) {
                  "mov.b32 %2, 0;\n"
                  "mov.b32 %3, 0;\n"
                  "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 "}"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(global), "r"((int32_t)valid));
+    return x;
+}
+
+/* The same of a stream, with a hint to bring all of the 128 bytes around them into L2. */
+GPU_DEVICE uint4 gpu_load16_or_zero_stream(const void *global, bool valid) {
+    uint4 x;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.ne.b32 p, %5, 0;\n"
+                 "mov.b32 %0, 0;\n"
+                 "mov.b32 %1, 0;\n"
+                 "mov.b32 %2, 0;\n"
+                 "mov.b32 %3, 0;\n"
+                 "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
                  "}"
                  : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                  : "l"(global), "r"((int32_t)valid));

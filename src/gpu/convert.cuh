@@ -82,6 +82,23 @@ GPU_DEVICE float2 gpu_f32x2_from_e4m3x2(uint32_t codes) {
 #endif
 }
 
+/* Two e4m3 codes as fp16, which has all their values; for code compiled for 8.9 or later. Only the low 16
+ * bits of `codes` are looked at; a NaN stays one. */
+GPU_DEVICE uint32_t gpu_f16x2_from_e4m3x2(uint32_t codes) {
+    uint32_t halves = 0;
+#if __CUDA_ARCH__ >= 890
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)codes));
+#endif
+    return halves;
+}
+
+/* Products of two pairs of fp16, each rounded once; subnormals are kept. */
+GPU_DEVICE uint32_t gpu_mul_f16x2(uint32_t a, uint32_t b) {
+    uint32_t product;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
+
 /* Two e4m3 codes times a scale, the product rounded to bf16. */
 GPU_DEVICE uint32_t gpu_bf16x2_from_e4m3x2(uint32_t codes, float scale) {
     const float2 x = gpu_f32x2_from_e4m3x2(codes);

@@ -1,14 +1,20 @@
 /* wgmma.cuh - the matrix instructions of Hopper: a warpgroup multiplies tiles of shared memory.
  *
- * PROBLEM    d[64][N] += a[64][16] * b[16][N], bf16 factors, fp32 sums, by the 128 threads of four
- *            warps of which the first has a number divisible by four. Thread t of them holds, with
+ * PROBLEM    d[64][N] += a[64][16] * b[16][N], bf16 or fp16 factors, fp32 sums, by the 128 threads of
+ *            four warps of which the first has a number divisible by four. Thread t of them holds, with
  *            w = t / 32, g = t % 32 / 4 and u = t % 4,
  *
  *                d[4 j], d[4 j + 1]        row 16 w + g        columns 8 j + 2 u, 8 j + 2 u + 1
  *                d[4 j + 2], d[4 j + 3]    row 16 w + g + 8    the same
  *
+ *            and of an a that comes from registers, two factors in each,
+ *
+ *                a[0], a[2]                row 16 w + g        columns 2 u, 2 u + 1; 8 more
+ *                a[1], a[3]                row 16 w + g + 8    the same
+ *
  *            A use is: gpu_wgmma_begin, products, gpu_wgmma_commit, gpu_wgmma_wait, gpu_wgmma_use of
- *            the sums. Between the first and the last no thread touches the sums.
+ *            the sums. Between the first and the last no thread touches the sums, nor writes what a
+ *            product takes from registers.
  *
  * TILES      Both factors are tiles in shared memory that a descriptor names: columns of 64 bf16
  *            (128 bytes a row), whose rows lie 128 bytes apart and whose 16-byte chunks are moved to
@@ -89,6 +95,13 @@ GPU_DEVICE void gpu_wgmma_wait(void) {
 #endif
 }
 
+/* Until all committed products but those of the newest gpu_wgmma_commit are done. */
+GPU_DEVICE void gpu_wgmma_wait_but_newest(void) {
+#if GPU_HAS_WGMMA
+    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+#endif
+}
+
 /* Keeps what reads the sums behind the wait. */
 GPU_DEVICE void gpu_wgmma_use(float *d, const int32_t n) {
 #pragma unroll
@@ -107,14 +120,17 @@ GPU_DEVICE void gpu_wgmma_use(float *d, const int32_t n) {
 #endif
 
 /* Operands of an asm statement: the sums d[i] .. d[i + 7], and so on. */
-#define D8(i)                                                                           \
-    "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
-        "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
-#define D32(i) D8(i), D8((i) + 8), D8((i) + 16), D8((i) + 24)
+#define D4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define D8(i) D4(i), D4((i) + 4)
+#define D16(i) D8(i), D8((i) + 8)
+#define D32(i) D16(i), D16((i) + 16)
 #define D64(i) D32(i), D32((i) + 32)
 /* clang-format off */
+#define N4 "%0, %1, %2, %3"
+#define N8 N4 ", %4, %5, %6, %7"
+#define N16 N8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define N32                                                                                 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                \
+    N16 ", "                                                                                \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define N64                                                                                 \
     N32 ", "                                                                                \
@@ -146,11 +162,53 @@ GPU_DEVICE void gpu_wgmma_n128_across(float d[64], uint64_t a, uint64_t b) {
 #endif
 }
 
+/* d[64][n] = a b, added to d when `more`: fp16 factors, a from registers, b a tile with the dim summed over
+ * along its rows. n is one of the cases below, a constant, so that the switch folds away. */
+#if GPU_HAS_WGMMA
+#define PRODUCT(n, sums, list, a0, a1, a2, a3, tile, add)                                  \
+    asm volatile("{\n"                                                                     \
+                 ".reg .pred p;\n"                                                         \
+                 "setp.ne.b32 p, " add ", 0;\n"                                            \
+                 "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.f16.f16 {" list "}, {" a0   \
+                 ", " a1 ", " a2 ", " a3 "}, " tile ", p, 1, 1, 0;\n"                      \
+                 "}"                                                                       \
+                 : sums                                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int32_t)more))
+#else
+#define PRODUCT(n, sums, list, a0, a1, a2, a3, tile, add) (void)0
+#endif
+GPU_DEVICE void
+gpu_wgmma_f16(float *d, const uint32_t a[4], uint64_t b, const bool more, const int32_t n) {
+    switch (n) {
+    case 8:
+        PRODUCT("8", D4(0), N4, "%4", "%5", "%6", "%7", "%8", "%9");
+        break;
+    case 16:
+        PRODUCT("16", D8(0), N8, "%8", "%9", "%10", "%11", "%12", "%13");
+        break;
+    case 32:
+        PRODUCT("32", D16(0), N16, "%16", "%17", "%18", "%19", "%20", "%21");
+        break;
+    case 64:
+        PRODUCT("64", D32(0), N32, "%32", "%33", "%34", "%35", "%36", "%37");
+        break;
+    default: /* 128 */
+        PRODUCT("128", D64(0), N64, "%64", "%65", "%66", "%67", "%68", "%69");
+        break;
+    }
+}
+
+#undef PRODUCT
 #undef N64
 #undef N32
+#undef N16
+#undef N8
+#undef N4
 #undef D64
 #undef D32
+#undef D16
 #undef D8
+#undef D4
 #undef GPU_DEVICE
 
 #endif

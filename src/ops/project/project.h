@@ -17,13 +17,16 @@ enum {
     MMLA_PROJECT_GROUP = MMLA_OUT_CHUNK_DIM, /* elements under one scale byte */
     MMLA_PROJECT_SCALES = MMLA_PROJECT_DIM / MMLA_PROJECT_GROUP,
     MMLA_PROJECT_SCALE_WORDS = MMLA_PROJECT_SCALES / 4,
-    MMLA_PROJECT_RANK_MULTIPLE = 8
+    MMLA_PROJECT_RANK_MULTIPLE = 8,
+    MMLA_PROJECT_CLUSTERS_MAX = 16
 };
 
 typedef struct mmla_project_problem {
     mmla_project_desc desc; /* rank resolved; strides as given, 0 included */
     int32_t n_threads;      /* of the CPU */
     mmla_gpu gpu;           /* of a context on a CUDA device */
+    /* On Hopper, of every launch that has clusters: how many of them run at the same time. */
+    int32_t clusters[MMLA_PROJECT_CLUSTERS_MAX];
 } mmla_project_problem;
 
 typedef struct mmla_project_impl {
@@ -41,6 +44,7 @@ typedef struct mmla_project_impl {
 #undef VARIANT
 #if defined(MMLA_HAVE_CUDA)
 mmla_status mmla_project_mma_prepare(void *problem, mmla_error *err);
+mmla_status mmla_project_wgmma_prepare(void *problem, mmla_error *err);
 #endif
 
 /* The list, in order of preference. */

@@ -62,10 +62,6 @@ mmla_status mmla_project_mma_prepare(void *problem, mmla_error *err) {
     return MMLA_OK;
 }
 
-static bool is_aligned(const void *pointer, size_t alignment) {
-    return (uintptr_t)pointer % alignment == 0;
-}
-
 mmla_status mmla_project_mma(const mmla_project_problem *p,
                              const mmla_project_args *args,
                              void *workspace,
@@ -78,21 +74,7 @@ mmla_status mmla_project_mma(const mmla_project_problem *p,
                               "is %lld, which makes %lld tiles, must make at most %d",
                               (long long)args->n_tokens, (long long)n_tiles, INT32_MAX);
     }
-    const mmla_project_params params = {
-        .n_tokens = args->n_tokens,
-        .n_groups = p->desc.n_groups,
-        .rank = p->desc.rank,
-        .x = args->x,
-        .x_scale = args->x_scale,
-        .weight = args->weight,
-        .weight_scale = args->weight_scale,
-        .z = args->z,
-        .x_scale_strides = mmla_project_scale_strides_get(p, args),
-        /* All strides of scales are multiples of four bytes, so the pointer decides. */
-        .x_scale_in_words = is_aligned(args->x_scale, sizeof(uint32_t)),
-        .weight_scale_in_words = is_aligned(args->weight_scale, sizeof(uint32_t)),
-        .z_in_pairs = is_aligned(args->z, sizeof(uint32_t)),
-    };
+    const mmla_project_params params = mmla_project_params_get(p, args);
     const mmla_gpu_launch launch = {
         .kernel = kernel->address,
         .grid = {(uint32_t)n_tiles, 1, 1},

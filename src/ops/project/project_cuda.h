@@ -17,8 +17,35 @@ typedef struct mmla_project_params {
     mmla_project_scale_strides x_scale_strides;
     bool x_scale_in_words; /* whether four scale bytes may be read at once */
     bool weight_scale_in_words;
-    bool z_in_pairs; /* whether two results may be stored at once */
+    bool z_in_pairs;  /* whether two results may be stored at once */
+    bool z_in_chunks; /* and eight */
 } mmla_project_params;
+
+static inline bool mmla_project_is_aligned(const void *pointer, size_t alignment) {
+    return (uintptr_t)pointer % alignment == 0;
+}
+
+/* What a call tells any kernel. */
+static inline mmla_project_params mmla_project_params_get(const mmla_project_problem *p,
+                                                          const mmla_project_args *args) {
+    return (mmla_project_params){
+        .n_tokens = args->n_tokens,
+        .n_groups = p->desc.n_groups,
+        .rank = p->desc.rank,
+        .x = args->x,
+        .x_scale = (const uint8_t *)args->x_scale,
+        .weight = args->weight,
+        .weight_scale = args->weight_scale,
+        .z = args->z,
+        .x_scale_strides = mmla_project_scale_strides_get(p, args),
+        /* All strides of scales are multiples of four bytes, and the rank is one of eight, so the
+         * pointers decide. */
+        .x_scale_in_words = mmla_project_is_aligned(args->x_scale, sizeof(uint32_t)),
+        .weight_scale_in_words = mmla_project_is_aligned(args->weight_scale, sizeof(uint32_t)),
+        .z_in_pairs = mmla_project_is_aligned(args->z, 2 * sizeof(uint16_t)),
+        .z_in_chunks = mmla_project_is_aligned(args->z, 8 * sizeof(uint16_t)),
+    };
+}
 
 /* Threads of a block, of every kernel. */
 enum { MMLA_PROJECT_WARP = 32, MMLA_PROJECT_WARPS = 8, MMLA_PROJECT_THREADS = 256 };
