@@ -69,10 +69,10 @@ GPU_DEVICE void gpu_stmatrix_x4(uint32_t address, const uint32_t r[4]) {
  * rows 2u and 2u + 1, column g. */
 GPU_DEVICE void gpu_stmatrix_x4_trans(uint32_t address, const uint32_t r[4]) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     address),
-                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-                 : "memory");
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+        : "memory");
 #endif
 }
 

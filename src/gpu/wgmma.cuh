@@ -165,14 +165,14 @@ GPU_DEVICE void gpu_wgmma_n128_across(float d[64], uint64_t a, uint64_t b) {
 /* d[64][n] = a b, added to d when `more`: fp16 factors, a from registers, b a tile with the dim summed over
  * along its rows. n is one of the cases below, a constant, so that the switch folds away. */
 #if GPU_HAS_WGMMA
-#define PRODUCT(n, sums, list, a0, a1, a2, a3, tile, add)                                  \
-    asm volatile("{\n"                                                                     \
-                 ".reg .pred p;\n"                                                         \
-                 "setp.ne.b32 p, " add ", 0;\n"                                            \
-                 "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.f16.f16 {" list "}, {" a0   \
-                 ", " a1 ", " a2 ", " a3 "}, " tile ", p, 1, 1, 0;\n"                      \
-                 "}"                                                                       \
-                 : sums                                                                    \
+#define PRODUCT(n, sums, list, a0, a1, a2, a3, tile, add)                                         \
+    asm volatile("{\n"                                                                            \
+                 ".reg .pred p;\n"                                                                \
+                 "setp.ne.b32 p, " add ", 0;\n"                                                   \
+                 "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.f16.f16 {" list "}, {" a0 ", " a1 \
+                 ", " a2 ", " a3 "}, " tile ", p, 1, 1, 0;\n"                                     \
+                 "}"                                                                              \
+                 : sums                                                                           \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int32_t)more))
 #else
 #define PRODUCT(n, sums, list, a0, a1, a2, a3, tile, add) (void)0

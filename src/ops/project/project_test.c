@@ -135,14 +135,24 @@ static void fill(struct fixture *f, int x_low, int x_high, int w_low, int w_high
     }
 }
 
-/* The implementation of GPUs; its runs are on copies of the arrays, where there is a GPU. */
-static const char on_gpu[] = "mma";
+/* The implementations of GPUs, and how many of them GPU 0 has; their runs are on copies of the arrays. */
+static const char *const on_gpu[] = {"mma", "wgmma"};
+
+static size_t n_on_gpu(void) {
+    mmla_gpu gpu;
+    if (mmla_gpu_count() == 0 || mmla_gpu_open(0, &gpu, NULL) != MMLA_OK) {
+        return 0;
+    }
+    return gpu.features & MMLA_GPU_SM90A ? 2 : 1;
+}
 
 static const char *implementation(const struct fixture *f, size_t idx) {
-    if (mmla_gpu_count() == 0) {
-        return test_implementation(f->ctx, "project", idx);
-    }
-    return idx == 0 ? on_gpu : test_implementation(f->ctx, "project", idx - 1);
+    const size_t n = n_on_gpu();
+    return idx < n ? on_gpu[idx] : test_implementation(f->ctx, "project", idx - n);
+}
+
+static bool is_on_gpu(const char *name) {
+    return strcmp(name, on_gpu[0]) == 0 || strcmp(name, on_gpu[1]) == 0;
 }
 
 static void run_on_gpu(const struct fixture *f, const mmla_project_plan *plan) {
@@ -177,7 +187,7 @@ static void run_on_cpu(const struct fixture *f, const mmla_project_plan *plan) {
 
 /* Runs one implementation into poisoned z; no guard byte may change. */
 static void run(struct fixture *f, const char *name) {
-    const bool is_gpu = strcmp(name, on_gpu) == 0;
+    const bool is_gpu = is_on_gpu(name);
     mmla_context *gpu = NULL;
     if (is_gpu) {
         const mmla_context_options options = {.device = MMLA_CUDA(0)};
@@ -539,6 +549,23 @@ static void project_token_bits_do_not_depend_on_batch_under_usual_scales(void **
     check_batches(140);
 }
 
+/* One call against its first tokens in calls of other sizes, by every implementation of the GPU. */
+static void check_tiles(struct fixture *whole, const int64_t *calls, size_t n_calls) {
+    for (size_t k = 0; k < n_on_gpu(); k++) {
+        run(whole, on_gpu[k]);
+        for (size_t i = 0; i < n_calls; i++) {
+            struct fixture part = fixture_create(whole->desc, calls[i], 1);
+            memcpy(part.x.data, whole->x.data, part.x.bytes);
+            memcpy(part.x_scale.data, whole->x_scale.data, part.x_scale.bytes);
+            memcpy(part.weight.data, whole->weight.data, part.weight.bytes);
+            memcpy(part.weight_scale.data, whole->weight_scale.data, part.weight_scale.bytes);
+            run(&part, on_gpu[k]);
+            assert_memory_equal(part.z.data, whole->z.data, part.z.bytes);
+            fixture_destroy(&part);
+        }
+    }
+}
+
 /* Enough tokens for every tile that a GPU has, in calls of one to all of them. */
 static void project_every_tile_of_a_gpu_gives_the_same_bits(void **state) {
     (void)state;
@@ -553,18 +580,89 @@ static void project_every_tile_of_a_gpu_gives_the_same_bits(void **state) {
     fill(&whole, 90, 140, 90, 140);
     *x_scale_at(&whole, 3, 1, 7) = 200; /* its token is not of the usual kind; others are */
     x_at(&whole, 5, 2)[77] = 0x7F;
-    run(&whole, on_gpu);
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        struct fixture part = fixture_create(desc, calls[i], 1);
-        memcpy(part.x.data, whole.x.data, part.x.bytes);
-        memcpy(part.x_scale.data, whole.x_scale.data, part.x_scale.bytes);
-        memcpy(part.weight.data, whole.weight.data, whole.weight.bytes);
-        memcpy(part.weight_scale.data, whole.weight_scale.data, whole.weight_scale.bytes);
-        run(&part, on_gpu);
-        assert_memory_equal(part.z.data, whole.z.data, part.z.bytes);
-        fixture_destroy(&part);
-    }
+    check_tiles(&whole, calls, sizeof calls / sizeof calls[0]);
     fixture_destroy(&whole);
+}
+
+/* The same of scales as an engine has them, for all ways to share K: few groups are shared out most. */
+static void project_every_way_of_a_gpu_to_share_k_gives_the_same_bits(void **state) {
+    (void)state;
+    enum { RANK = 1016, TOKENS = 2041 }; /* of one group */
+    if (mmla_gpu_count() == 0) {
+        skip();
+    }
+    for (int32_t groups = 1; groups <= 8; groups *= 2) {
+        const int64_t tokens = TOKENS / groups;
+        const int64_t calls[] = {1, 7, 9, 16, 31, 60, 100, 190, tokens / 2};
+        const mmla_project_desc desc = {.n_groups = groups,
+                                        .max_tokens = tokens,
+                                        .rank = RANK,
+                                        .x_scale_layout = MMLA_SCALE_BYTES};
+        struct fixture whole = fixture_create(desc, tokens, 1);
+        fill(&whole, 112, 124, 114, 122);
+        *x_scale_at(&whole, 0, 0, 77) = 60; /* odd, whatever shares the work; and so is a row */
+        *weight_scale_at(&whole, 0, 1015) = 150;
+        x_at(&whole, 5, 0)[4095] = 0xFF;
+        *weight_scale_at(&whole, 0, 7) = MMLA_UE8M0_NAN;
+        check_tiles(&whole, calls, sizeof calls / sizeof calls[0]);
+        fixture_destroy(&whole);
+    }
+}
+
+/* Scales as close as those of an engine's rows, for which a GPU has other instructions, where a tile ends
+ * and where it does not. */
+static void project_usual_scales_match_exact_sums(void **state) {
+    (void)state;
+    static const struct {
+        int32_t n_groups, rank;
+        int64_t n_tokens;
+    } shapes[] = {{1, 64, 1},  {1, 72, 8},   {2, 136, 9}, {3, 16, 17},
+                  {8, 64, 33}, {1, 200, 65}, {4, 8, 130}, {1, 1024, 2}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const mmla_project_desc desc = {.n_groups = shapes[i].n_groups,
+                                        .max_tokens = 200,
+                                        .rank = shapes[i].rank,
+                                        .x_scale_word_stride = i % 2 ? 201 : 0};
+        struct fixture f = fixture_create(desc, shapes[i].n_tokens, 2);
+        fill(&f, 112, 120, 110, 122);
+        check_all(&f);
+        fixture_destroy(&f);
+    }
+}
+
+/* One product of small operands, in every place, between large ones whose partner is zero: whoever adds a
+ * few products at once relative to the largest must not count those. */
+static void project_small_product_beside_zero_times_large_is_kept(void **state) {
+    (void)state;
+    const mmla_project_desc desc = {.n_groups = 1, .max_tokens = 1, .rank = 8};
+    struct fixture f = fixture_create(desc, 1, 1);
+    const char *name;
+    for (size_t i = 0; (name = implementation(&f, i)) != NULL; i++) {
+        for (int k = 0; k < K; k += 37) {
+            fill(&f, 120, 120, 120, 120);
+            for (int at = 0; at < K;
+                 at++) { /* 448 and 0, or 0 and 448; where the product is: zeros */
+                const bool near = at / 32 == k / 32;
+                x_at(&f, 0, 0)[at] = near || at % 2 ? 0x00 : 0x7E;
+                for (int n = 0; n < 8; n++) {
+                    weight_at(&f, 0, n)[at] = !near && at % 2 ? 0xFE : 0x80;
+                }
+            }
+            x_at(&f, 0, 0)[k] = 0x07; /* 7 * 2^-9 */
+            weight_at(&f, 0, 3)[k] = 0x07;
+            *x_scale_at(&f, 0, 0, k / 32) = 120 - 12;
+            weight_scale_at(&f, 0, 3)[k / 32] = 120 - 12;
+            run(&f, name);
+            for (int n = 0; n < 8; n++) {
+                const double want = n == 3 ? 49.0 * ldexp(1.0, -18 + 2 * (108 - 127)) : 0.0;
+                const double got = mmla_bf16_to_f32(z_at(&f, 0, 0, n));
+                if (got != want) {
+                    fail_msg("%s: column %d, row %d: got %.9g, want %.9g", name, k, n, got, want);
+                }
+            }
+        }
+    }
+    fixture_destroy(&f);
 }
 
 int main(int argc, char **argv) {
@@ -581,6 +679,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(project_token_bits_do_not_depend_on_batch_or_threads),
         cmocka_unit_test(project_token_bits_do_not_depend_on_batch_under_usual_scales),
         cmocka_unit_test(project_every_tile_of_a_gpu_gives_the_same_bits),
+        cmocka_unit_test(project_every_way_of_a_gpu_to_share_k_gives_the_same_bits),
+        cmocka_unit_test(project_usual_scales_match_exact_sums),
+        cmocka_unit_test(project_small_product_beside_zero_times_large_is_kept),
     };
     return cmocka_run_group_tests_name("project", tests, NULL, NULL);
 }

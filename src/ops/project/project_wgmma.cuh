@@ -14,9 +14,8 @@
 #include "ops/project/project_wgmma_map.h"
 
 /* The 16 codes of a unit times their scale, in pairs. */
-PROJECT_DEVICE void project_wg_convert(uint32_t pairs[MMLA_PROJECT_WG_PAIRS],
-                                       const uint4 codes,
-                                       uint32_t exponent) {
+PROJECT_DEVICE void
+project_wg_convert(uint32_t pairs[MMLA_PROJECT_WG_PAIRS], const uint4 codes, uint32_t exponent) {
     const uint32_t scale = mmla_project_wg_scale_pair(exponent);
     const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll

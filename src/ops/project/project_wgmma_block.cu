@@ -57,11 +57,12 @@ enum {
     LOAD_REGISTERS = 104,
     STEPS = MMLA_PROJECT_SEGMENT_STEPS,
     LAST_SEGMENT = MMLA_PROJECT_SEGMENTS - 1,
-    TABLE_STEP = 4,  /* in which the next segment's scales are written */
-    W_AHEAD = 2,     /* steps of weight and of tokens that are on their way */
+    TABLE_STEP = 4, /* in which the next segment's scales are written */
+    W_AHEAD = 2,    /* steps of weight and of tokens that are on their way */
     X_AHEAD = 2,
-    AT_ONCE = GROUP / MMLA_PROJECT_STEP_UNITS, /* tokens that the loading threads have side by side */
-    TOKENS_MAX = N_MAX / AT_ONCE               /* of a loading thread */
+    AT_ONCE =
+        GROUP / MMLA_PROJECT_STEP_UNITS, /* tokens that the loading threads have side by side */
+    TOKENS_MAX = N_MAX / AT_ONCE         /* of a loading thread */
 };
 
 static_assert(MMLA_PROJECT_WG_BLOCK_SMEM(128) == 110720, "as the page above says");
@@ -272,8 +273,7 @@ weight_begin(const mmla_project_params *p, weight_stream *s, uint32_t idx, const
     s->has_row = s->has_row_8 = false;
     if (idx < n_tiles_get(p, n)) {
         const mmla_project_tile tile = tile_get(p, idx, n);
-        s->at = p->weight +
-                ((int64_t)tile.g * p->rank + tile.row + own_row()) * MMLA_PROJECT_DIM +
+        s->at = p->weight + ((int64_t)tile.g * p->rank + tile.row + own_row()) * MMLA_PROJECT_DIM +
                 mmla_project_wg_unit(threadIdx.x) * MMLA_PROJECT_UNIT;
         s->has_row = own_row() < tile.n_rows;
         s->has_row_8 = own_row() + 8 < tile.n_rows;
@@ -292,9 +292,9 @@ DEVICE void weight_convert(const block_smem *smem,
                            const int32_t step,
                            int32_t table,
                            const int32_t n) {
-    const uint8_t *exponents =
-        smem->exponents + (table * (ROWS + n) + own_row()) * MMLA_PROJECT_WG_SCALES + 2 * step +
-        mmla_project_wg_unit(threadIdx.x) / 2;
+    const uint8_t *exponents = smem->exponents +
+                               (table * (ROWS + n) + own_row()) * MMLA_PROJECT_WG_SCALES +
+                               2 * step + mmla_project_wg_unit(threadIdx.x) / 2;
     project_wg_step_convert(a, codes, exponents[0], exponents[8 * MMLA_PROJECT_WG_SCALES]);
 }
 
@@ -305,8 +305,8 @@ sums_add(const block_smem *smem, float *total, const float *sums, int32_t table,
     const float w[2] = {factors[own_row()], factors[own_row() + 8]};
 #pragma unroll
     for (int32_t i = 0; i < n / 2; i += 4) {
-        const float2 x = *(const float2 *)(factors + ROWS +
-                                           mmla_project_wg_sum_token(threadIdx.x % GROUP, i));
+        const float2 x =
+            *(const float2 *)(factors + ROWS + mmla_project_wg_sum_token(threadIdx.x % GROUP, i));
         total[i] = fmaf(sums[i], w[0] * x.x, total[i]);
         total[i + 1] = fmaf(sums[i + 1], w[0] * x.y, total[i + 1]);
         total[i + 2] = fmaf(sums[i + 2], w[1] * x.x, total[i + 2]);
@@ -319,9 +319,8 @@ DEVICE void results_stage(uint32_t results, const float *total, const int32_t n)
     const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
     const int32_t warp = threadIdx.x % GROUP / MMLA_PROJECT_WARP;
     /* Matrix lane / 8 of four: rows 8 (lane / 8 % 2) of the warp's 16, tokens 8 (lane / 16) of 16. */
-    const uint32_t at =
-        results + (uint32_t)mmla_project_wg_result_off(lane / 16 * 8 + lane % 8,
-                                                       2 * warp + lane / 8 % 2);
+    const uint32_t at = results + (uint32_t)mmla_project_wg_result_off(lane / 16 * 8 + lane % 8,
+                                                                       2 * warp + lane / 8 % 2);
 #pragma unroll
     for (int32_t i = 0; i < n / 2; i += 8) {
         const uint32_t r[4] = {gpu_bf16x2_from_f32x2(total[i], total[i + 1]),
@@ -344,11 +343,12 @@ DEVICE void results_store(const mmla_project_params *p,
     for (int32_t e = threadIdx.x % GROUP; e < n * (MMLA_PROJECT_WG_ROWS / 8); e += GROUP) {
         const int32_t chunk = e % (MMLA_PROJECT_WG_ROWS / 8);
         const int32_t token = e / (MMLA_PROJECT_WG_ROWS / 8), row = first + 8 * chunk;
-        if (row >= tile->n_rows || token >= tile->n_tokens) { /* the number of rows is a multiple of 8 */
+        if (row >= tile->n_rows ||
+            token >= tile->n_tokens) { /* the number of rows is a multiple of 8 */
             continue;
         }
-        const uint4 eight = gpu_smem_load16(
-            results + (uint32_t)mmla_project_wg_result_off(token, chunk));
+        const uint4 eight =
+            gpu_smem_load16(results + (uint32_t)mmla_project_wg_result_off(token, chunk));
         uint16_t *z = p->z + project_z_index(p, tile, row, token);
         if (p->z_in_chunks && !some_odd) {
             *(uint4 *)z = eight;
@@ -408,7 +408,8 @@ DEVICE void block_end(const mmla_project_params *p,
     if (some_odd) {
         odd_store(p, &tile, state, n);
     }
-    gpu_warps_sync(3 + group, GROUP); /* all have read the results, which the next tile's overwrite */
+    gpu_warps_sync(3 + group,
+                   GROUP); /* all have read the results, which the next tile's overwrite */
 }
 
 /* What the multiplying warps do, from the first tile to the last. */
@@ -484,21 +485,21 @@ DEVICE void block_begin(const block_smem *smem) {
 }
 
 /* Elsewhere an empty kernel, which is never launched. */
-#define KERNEL(tokens)                                                                 \
-    MMLA_KERNEL_BOUNDS(project_wgmma_block_sm90a_n##tokens, mmla_project_params,       \
-                       MMLA_PROJECT_WG_BLOCK_THREADS, 1) {                             \
-        if (!GPU_HAS_WGMMA) {                                                          \
-            return;                                                                    \
-        }                                                                              \
-        extern __shared__ __align__(1024) uint8_t project_wgmma_block_shared[];        \
-        const block_smem smem = block_smem_get(project_wgmma_block_shared, tokens);    \
-        block_begin(&smem);                                                            \
-        if (threadIdx.x < MATH_THREADS) {                                              \
-            GPU_REGISTERS_RAISE(MATH_REGISTERS);                                       \
-            block_multiply(&p, &smem, tokens);                                         \
-        } else {                                                                       \
-            GPU_REGISTERS_LOWER(LOAD_REGISTERS);                                       \
-            block_load(&p, &smem, tokens);                                             \
-        }                                                                              \
+#define KERNEL(tokens)                                                              \
+    MMLA_KERNEL_BOUNDS(project_wgmma_block_sm90a_n##tokens, mmla_project_params,    \
+                       MMLA_PROJECT_WG_BLOCK_THREADS, 1) {                          \
+        if (!GPU_HAS_WGMMA) {                                                       \
+            return;                                                                 \
+        }                                                                           \
+        extern __shared__ __align__(1024) uint8_t project_wgmma_block_shared[];     \
+        const block_smem smem = block_smem_get(project_wgmma_block_shared, tokens); \
+        block_begin(&smem);                                                         \
+        if (threadIdx.x < MATH_THREADS) {                                           \
+            GPU_REGISTERS_RAISE(MATH_REGISTERS);                                    \
+            block_multiply(&p, &smem, tokens);                                      \
+        } else {                                                                    \
+            GPU_REGISTERS_LOWER(LOAD_REGISTERS);                                    \
+            block_load(&p, &smem, tokens);                                          \
+        }                                                                           \
     }
 MMLA_PROJECT_WG_BLOCK_KERNELS(KERNEL)

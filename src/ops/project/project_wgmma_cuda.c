@@ -44,8 +44,8 @@ static mmla_gpu_launch split_launch(int kernel, int spread) {
         .kernel = splits[kernel].address,
         .grid = {0, 1, 1},
         .block = (uint32_t)(s->groups * MMLA_PROJECT_WG_THREADS),
-        .smem_bytes = (uint32_t)MMLA_PROJECT_WG_SPLIT_SMEM(splits[kernel].tokens, s->groups,
-                                                           turns_of(s)),
+        .smem_bytes =
+            (uint32_t)MMLA_PROJECT_WG_SPLIT_SMEM(splits[kernel].tokens, s->groups, turns_of(s)),
         .cluster = (uint32_t)s->ctas,
     };
 }
@@ -65,11 +65,11 @@ tiles_of(const mmla_project_problem *p, int64_t n_tokens, int32_t rows, int32_t 
            mmla_project_tiles(n_tokens, tokens);
 }
 
-
 /* Estimated cycles. Only the order of two estimates decides anything. */
 enum { BEGIN = 4000, L2_CYCLE_BYTES = 28 };
 
-static int64_t split_cycles(const mmla_project_problem *p, int64_t n_tiles, int kernel, int spread) {
+static int64_t
+split_cycles(const mmla_project_problem *p, int64_t n_tiles, int kernel, int spread) {
     enum { JOIN = 1000, JOIN_CLUSTER = 3000, LATENCY = 1500 };
     const struct spread *s = &spreads[spread];
     const int64_t at_once = p->clusters[kernel * N_SPREADS + spread];
@@ -82,8 +82,8 @@ static int64_t split_cycles(const mmla_project_problem *p, int64_t n_tiles, int 
     const int64_t groups = mmla_project_tiles(ctas, p->gpu.n_sms) * s->groups;
     const int64_t bytes = groups * (MMLA_PROJECT_WG_ROWS + tokens) * MMLA_PROJECT_SEGMENT;
     const int64_t product = tokens > 16 ? tokens / 2 : 8;
-    const int64_t turn =
-        mmla_max_i64(bytes / L2_CYCLE_BYTES, groups * product * (MMLA_PROJECT_SEGMENT / MMLA_PROJECT_UNIT));
+    const int64_t turn = mmla_max_i64(
+        bytes / L2_CYCLE_BYTES, groups * product * (MMLA_PROJECT_SEGMENT / MMLA_PROJECT_UNIT));
     return BEGIN + mmla_project_tiles(n_tiles, at_once) *
                        (LATENCY + turns_of(s) * turn + (s->ctas > 1 ? JOIN_CLUSTER : JOIN));
 }
@@ -98,7 +98,8 @@ static int64_t block_cycles(const mmla_project_problem *p, int64_t n_tiles, int 
 }
 
 /* The launch that should be fastest. */
-static mmla_gpu_launch launch_pick(const mmla_project_problem *p, int64_t n_tokens, int64_t *n_tiles) {
+static mmla_gpu_launch
+launch_pick(const mmla_project_problem *p, int64_t n_tokens, int64_t *n_tiles) {
     mmla_gpu_launch best = {0};
     int64_t least = INT64_MAX;
     for (int i = 0; i < N_SPLITS; i++) {
@@ -135,10 +136,10 @@ mmla_status mmla_project_wgmma_prepare(void *problem, mmla_error *err) {
     for (int i = 0; i < N_SPLITS; i++) {
         for (int j = 0; j < N_SPREADS; j++) {
             const mmla_gpu_launch launch = split_launch(i, j);
-            MMLA_RETURN_IF_FAILED(mmla_gpu_kernel_load(&p->gpu, launch.kernel,
-                                                       (int32_t)launch.smem_bytes, err));
-            MMLA_RETURN_IF_FAILED(mmla_gpu_clusters_get(&p->gpu, &launch,
-                                                        &p->clusters[i * N_SPREADS + j], err));
+            MMLA_RETURN_IF_FAILED(
+                mmla_gpu_kernel_load(&p->gpu, launch.kernel, (int32_t)launch.smem_bytes, err));
+            MMLA_RETURN_IF_FAILED(
+                mmla_gpu_clusters_get(&p->gpu, &launch, &p->clusters[i * N_SPREADS + j], err));
         }
     }
     return MMLA_OK;

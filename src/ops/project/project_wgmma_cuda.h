@@ -15,9 +15,9 @@ enum {
 
 /* Shared memory: stages of tokens, results, two segments' scales and factors, what rows are odd for two
  * tiles, and 128 bytes of barriers and flags. */
-#define MMLA_PROJECT_WG_BLOCK_SMEM(tokens)                                                 \
-    (MMLA_PROJECT_WG_BLOCK_STAGES * (tokens)*MMLA_PROJECT_WG_ROW_BYTES +                   \
-     2 * (tokens)*MMLA_PROJECT_WG_BLOCK_ROWS +                                             \
+#define MMLA_PROJECT_WG_BLOCK_SMEM(tokens)                               \
+    (MMLA_PROJECT_WG_BLOCK_STAGES * (tokens)*MMLA_PROJECT_WG_ROW_BYTES + \
+     2 * (tokens)*MMLA_PROJECT_WG_BLOCK_ROWS +                           \
      2 * (MMLA_PROJECT_WG_BLOCK_ROWS + (tokens)) * (MMLA_PROJECT_WG_SCALES + 4 + 4) + 128)
 
 /* A few tokens: each warpgroup of a CTA takes segments of 64 rows of weight. */
@@ -32,14 +32,13 @@ enum {
 
 /* Shared memory of a warpgroup with `turns` segments, one after the other: tokens, of which the sums of the
  * last segment take the place; sums of the others; scales and factors. */
-#define MMLA_PROJECT_WG_SPLIT_GROUP_SMEM(tokens, turns)                   \
-    (MMLA_PROJECT_WG_SPLIT_STAGES * MMLA_PROJECT_WG_SPLIT_STAGE_BYTES +   \
-     ((turns)-1) * (tokens)*MMLA_PROJECT_WG_SUM_PITCH * 4 +               \
-     MMLA_PROJECT_WG_SPLIT_TABLE_BYTES)
+#define MMLA_PROJECT_WG_SPLIT_GROUP_SMEM(tokens, turns)                 \
+    (MMLA_PROJECT_WG_SPLIT_STAGES * MMLA_PROJECT_WG_SPLIT_STAGE_BYTES + \
+     ((turns)-1) * (tokens)*MMLA_PROJECT_WG_SUM_PITCH * 4 + MMLA_PROJECT_WG_SPLIT_TABLE_BYTES)
 
 /* And of a CTA: what rows are odd, and 16 bytes that say whether any is. */
-#define MMLA_PROJECT_WG_SPLIT_SMEM(tokens, groups, turns)                   \
-    ((groups)*MMLA_PROJECT_WG_SPLIT_GROUP_SMEM(tokens, turns) +             \
+#define MMLA_PROJECT_WG_SPLIT_SMEM(tokens, groups, turns)       \
+    ((groups)*MMLA_PROJECT_WG_SPLIT_GROUP_SMEM(tokens, turns) + \
      MMLA_PROJECT_WG_THREADS * (int)sizeof(int32_t) + 16)
 
 #define MMLA_PROJECT_WG_BLOCK_KERNELS(KERNEL) KERNEL(64) KERNEL(128)

@@ -100,8 +100,9 @@ enum { MMLA_PROJECT_WG_SUM_PITCH = MMLA_PROJECT_WG_ROWS + 4 };
 /* ---- Scales ---------------------------------------------------------------------------------- */
 
 enum {
-    MMLA_PROJECT_WG_TOP = 7,     /* log2 of the largest operand's scale: 448 * 2^7 < 65504 */
-    MMLA_PROJECT_WG_SPREAD = 21, /* 2^(7 - 21) is the smallest normal fp16, so an exponent makes it */
+    MMLA_PROJECT_WG_TOP = 7, /* log2 of the largest operand's scale: 448 * 2^7 < 65504 */
+    MMLA_PROJECT_WG_SPREAD =
+        21, /* 2^(7 - 21) is the smallest normal fp16, so an exponent makes it */
     MMLA_PROJECT_WG_LARGEST = MMLA_PROJECT_WG_TOP + 15, /* biased exponent of 2^7 in fp16 */
     MMLA_PROJECT_WG_BASE_LOW = 95,
     MMLA_PROJECT_WG_BASE_HIGH = 175
@@ -158,8 +159,8 @@ MMLA_INLINE bool mmla_project_wg_segment_quick(const uint32_t bytes[MMLA_PROJECT
 
 /* Any case; bit i of zeros says that all codes of group i are +-0, whose scale does not matter unless it is
  * a NaN. What an odd row is given are numbers of no meaning that make no NaN. */
-MMLA_INLINE mmla_project_wg_segment mmla_project_wg_segment_get(
-    const uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4], uint32_t zeros) {
+MMLA_INLINE mmla_project_wg_segment
+mmla_project_wg_segment_get(const uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4], uint32_t zeros) {
     mmla_project_wg_segment s;
     uint32_t base = 0;
     bool has_nan = false;

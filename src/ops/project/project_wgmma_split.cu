@@ -67,11 +67,11 @@ static_assert(ROWS + N_MAX <= GROUP, "a thread has one row's scales");
 
 /* What a warpgroup is and has. */
 typedef struct team {
-    int32_t thread;  /* in the warpgroup */
-    int32_t bar;     /* its barrier */
-    int32_t first;   /* its first segment */
-    int32_t stride;  /* to the next: the number of warpgroups in the cluster */
-    int32_t n_turns; /* segments */
+    int32_t thread;     /* in the warpgroup */
+    int32_t bar;        /* its barrier */
+    int32_t first;      /* its first segment */
+    int32_t stride;     /* to the next: the number of warpgroups in the cluster */
+    int32_t n_turns;    /* segments */
     uint8_t *exponents; /* [ROWS + N][16] */
     float *factors;     /* [ROWS + N] */
     float *sums;        /* of its segments but the last, [N][PITCH] each */
@@ -98,9 +98,8 @@ DEVICE split_smem split_smem_get(const int32_t n) {
 
 /* Byte offset of the sums of turn `turn` of a CTA's warpgroup. */
 DEVICE int32_t sums_off(const split_smem *s, int32_t group, int32_t turn, const int32_t n) {
-    return turn == s->n_turns - 1
-               ? group * STAGES * STAGE_BYTES
-               : s->sums_off + (group * (s->n_turns - 1) + turn) * n * PITCH * 4;
+    return turn == s->n_turns - 1 ? group * STAGES * STAGE_BYTES
+                                  : s->sums_off + (group * (s->n_turns - 1) + turn) * n * PITCH * 4;
 }
 
 /* ---- Weight and tokens of a warpgroup ---------------------------------------------------------- */
@@ -186,9 +185,8 @@ DEVICE void tokens_convert(const team *t,
 #pragma unroll
     for (int32_t i = 0; i < OWN_UNITS; i++) {
         const int32_t step = first_step + round_step(t->thread, i, n);
-        exponent[i] =
-            t->exponents[(ROWS + round_token(t->thread, i, n)) * MMLA_PROJECT_WG_SCALES + 2 * step +
-                         unit / 2];
+        exponent[i] = t->exponents[(ROWS + round_token(t->thread, i, n)) * MMLA_PROJECT_WG_SCALES +
+                                   2 * step + unit / 2];
     }
 #pragma unroll
     for (int32_t i = 0; i < OWN_UNITS; i++) {
@@ -244,8 +242,8 @@ DEVICE void sums_leave(const team *t, const float *sums, float *to, const int32_
     gpu_warps_sync(t->bar, GROUP); /* nobody multiplies, or reads factors, any more */
 #pragma unroll
     for (int32_t i = 0; i < n / 2; i++) {
-        to[mmla_project_wg_sum_token(t->thread, i) * PITCH + mmla_project_wg_sum_row(t->thread, i)] =
-            product[i];
+        to[mmla_project_wg_sum_token(t->thread, i) * PITCH +
+           mmla_project_wg_sum_row(t->thread, i)] = product[i];
     }
 }
 
@@ -273,9 +271,9 @@ DEVICE void split_multiply(const mmla_project_params *p,
         const bool is_last = turn == t->n_turns - 1;
         scales_fill(p, tile, t, segment, shared, n);
         gpu_warps_sync(t->bar, GROUP);
-        const uint8_t *exponents =
-            t->exponents + mmla_project_wg_row(t->thread) * MMLA_PROJECT_WG_SCALES +
-            mmla_project_wg_unit(t->thread) / 2;
+        const uint8_t *exponents = t->exponents +
+                                   mmla_project_wg_row(t->thread) * MMLA_PROJECT_WG_SCALES +
+                                   mmla_project_wg_unit(t->thread) / 2;
         float sums[N_MAX / 2];
 #pragma unroll
         for (int32_t round = 0; round < n_rounds; round++) {
@@ -295,9 +293,9 @@ DEVICE void split_multiply(const mmla_project_params *p,
                 gpu_wgmma_wait_but_newest(); /* so are the registers of the step before the last */
                 project_wg_step_convert(&a[step % 2], w_codes[step % ahead], exponents[2 * step],
                                         exponents[8 * MMLA_PROJECT_WG_SCALES + 2 * step]);
-                project_wg_step_multiply(
-                    sums, &a[step % 2], at + (uint32_t)(i * n * MMLA_PROJECT_WG_ROW_BYTES),
-                    step == 0, n);
+                project_wg_step_multiply(sums, &a[step % 2],
+                                         at + (uint32_t)(i * n * MMLA_PROJECT_WG_ROW_BYTES),
+                                         step == 0, n);
                 if (step + ahead < STEPS) {
                     weight_load(&rows, w_codes[step % ahead], segment, step + ahead, true);
                 } else {
@@ -346,8 +344,8 @@ DEVICE void results_store(const mmla_project_params *p,
             const int32_t group = segment % stride; /* among the cluster's */
             const int32_t off = sums_off(s, group % s->n_groups, segment / stride, n) +
                                 (token * PITCH + row) * (int32_t)sizeof(float);
-            part[segment] = gpu_cluster_load4(
-                gpu_cluster_address(shared + (uint32_t)off, group / s->n_groups));
+            part[segment] =
+                gpu_cluster_load4(gpu_cluster_address(shared + (uint32_t)off, group / s->n_groups));
         }
         float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
@@ -357,7 +355,8 @@ DEVICE void results_store(const mmla_project_params *p,
             sum.z += part[segment].z;
             sum.w += part[segment].w;
         }
-        const uint2 four = {gpu_bf16x2_from_f32x2(sum.x, sum.y), gpu_bf16x2_from_f32x2(sum.z, sum.w)};
+        const uint2 four = {gpu_bf16x2_from_f32x2(sum.x, sum.y),
+                            gpu_bf16x2_from_f32x2(sum.z, sum.w)};
         uint16_t *z = p->z + project_z_index(p, tile, row, token);
         if (p->z_in_chunks && !some_odd) {
             *(uint2 *)z = four;
@@ -435,13 +434,13 @@ DEVICE void split_body(const mmla_project_params *p, uint8_t *shared, const int3
 }
 
 /* Elsewhere an empty kernel, which is never launched. */
-#define KERNEL(tokens)                                                                \
-    MMLA_KERNEL_BOUNDS(project_wgmma_split_sm90a_n##tokens, mmla_project_params,      \
-                       GROUPS_MAX * GROUP, 1) {                                       \
-        if (!GPU_HAS_WGMMA) {                                                         \
-            return;                                                                   \
-        }                                                                             \
-        extern __shared__ __align__(1024) uint8_t project_wgmma_split_shared[];       \
-        split_body(&p, project_wgmma_split_shared, tokens);                           \
+#define KERNEL(tokens)                                                           \
+    MMLA_KERNEL_BOUNDS(project_wgmma_split_sm90a_n##tokens, mmla_project_params, \
+                       GROUPS_MAX *GROUP, 1) {                                   \
+        if (!GPU_HAS_WGMMA) {                                                    \
+            return;                                                              \
+        }                                                                        \
+        extern __shared__ __align__(1024) uint8_t project_wgmma_split_shared[];  \
+        split_body(&p, project_wgmma_split_shared, tokens);                      \
     }
 MMLA_PROJECT_WG_SPLIT_KERNELS(KERNEL)
