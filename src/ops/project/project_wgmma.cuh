@@ -71,14 +71,29 @@ PROJECT_DEVICE uint32_t project_wg_zeros(const project_row *r, int32_t segment) 
     return zeros;
 }
 
-/* Scale bytes of a row's segment; of a row that does not exist any plain ones. */
+/* Scale bytes of a row's segment; of a row that does not exist any plain ones. Loads of words stand in a
+ * branch of their own: chosen one by one, each would wait for the one before. */
 PROJECT_DEVICE void project_wg_scales_load(uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4],
                                            const project_row *r,
                                            int32_t segment) {
+    static_assert(MMLA_PROJECT_WG_SCALES == 4 * 4, "four words");
+    const uint8_t *at = r->scales + 4 * segment * r->word_stride;
+    if (!r->exists) {
+        bytes[0] = bytes[1] = bytes[2] = bytes[3] = MMLA_UE8M0_BIAS * 0x01010101u;
+    } else if (r->in_words) {
 #pragma unroll
-    for (int32_t i = 0; i < MMLA_PROJECT_WG_SCALES / 4; i++) {
-        bytes[i] = r->exists ? project_scales_load(r, segment * (MMLA_PROJECT_WG_SCALES / 4) + i)
-                             : MMLA_UE8M0_BIAS * 0x01010101u;
+        for (int32_t i = 0; i < 4; i++) {
+            bytes[i] = __ldg((const uint32_t *)(at + i * r->word_stride));
+        }
+    } else {
+        bytes[1] = bytes[2] = bytes[3] = 0;
+#pragma unroll 1
+        for (int32_t i = 0; i < 4; i++) { /* rare: small instead of fast */
+            bytes[0] = bytes[1];
+            bytes[1] = bytes[2];
+            bytes[2] = bytes[3];
+            bytes[3] = project_scales_load(r, 4 * segment + i);
+        }
     }
 }
 
