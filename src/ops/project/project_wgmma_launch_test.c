@@ -42,10 +42,10 @@ mmla_status mmla_gpu_clusters_get(const mmla_gpu *gpu,
     (void)err;
     const int32_t by_registers = 512 / (int32_t)launch->block;
     const int32_t by_smem = gpu->sm_smem_bytes / ((int32_t)launch->smem_bytes + 1024);
-    const int32_t blocks = by_registers < by_smem ? by_registers : by_smem;
-    assert_true(blocks > 0);
-    *n = launch->cluster == 1  ? gpu->n_sms * blocks
-         : device.has_clusters ? gpu->n_sms / 16 * (16 * blocks / (int32_t)launch->cluster)
+    const int32_t n_blocks = by_registers < by_smem ? by_registers : by_smem;
+    assert_true(n_blocks > 0);
+    *n = launch->cluster == 1  ? gpu->n_sms * n_blocks
+         : device.has_clusters ? gpu->n_sms / 16 * (16 * n_blocks / (int32_t)launch->cluster)
                                : 0;
     return MMLA_OK;
 }
