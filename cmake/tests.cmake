@@ -52,7 +52,8 @@ if(mmla_have_cuda)
 endif()
 
 # Minutes under an emulator or the thread sanitizer: `ctest -LE slow` leaves them out.
-foreach(name check_quick_test check_corrupt_test check_copies_test bench_gpu_test)
+foreach(name check_quick_test check_corrupt_test check_copies_test bench_gpu_test
+    bench_scenario_test)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES LABELS slow)
   endif()
