@@ -52,7 +52,8 @@ if(mmla_have_cuda)
 endif()
 
 # Minutes under an emulator or the thread sanitizer: `ctest -LE slow` leaves them out.
-foreach(name check_quick_test check_corrupt_test check_copies_test bench_gpu_test)
+foreach(name check_quick_test check_corrupt_test check_copies_test bench_gpu_test
+    bench_scenario_test)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES LABELS slow)
   endif()
@@ -78,6 +79,8 @@ if(NOT CMAKE_CROSSCOMPILING AND NOT MMLA_SANITIZE)
     ${PROJECT_SOURCE_DIR}/tools/count_tests.awk)
   add_test(NAME bench_table COMMAND ${Python3_EXECUTABLE}
     ${PROJECT_SOURCE_DIR}/tests/tools/check_bench_table.py ${PROJECT_SOURCE_DIR})
+  add_test(NAME bench_plot COMMAND ${Python3_EXECUTABLE}
+    ${PROJECT_SOURCE_DIR}/tests/tools/check_bench_plot.py ${PROJECT_SOURCE_DIR})
   add_test(NAME abi_exports COMMAND sh ${abi}/check_exports.sh $<TARGET_FILE:megamla_shared>
     ${abi}/exports.txt)
   add_test(NAME abi_static COMMAND sh ${abi}/check_static.sh $<TARGET_FILE:megamla_static>

@@ -3,11 +3,13 @@
 
     tools/bench_table.py bench/results/NAME.json                        prints them
     tools/bench_table.py bench/results/NAME.json docs/performance.md    replaces them in place
+    tools/bench_table.py --beside A.json B.json ...                     attention, a column a file
 
 In the document the tables stand between two marker lines, those of a GPU between their own.
 """
 import json
 import os
+import pathlib
 import sys
 
 CPU_MARKS = "<!-- bench table: begin -->", "<!-- bench table: end -->"
@@ -15,19 +17,12 @@ GPU_MARKS = "<!-- gpu bench table: begin -->", "<!-- gpu bench table: end -->"
 HEADER = ("operation", "formats", "heads", "tokens", "median us", "p10 .. p90", "floor us",
           "chain us", "chain / fused", "GFLOP/s", "share of BLAS", "GB/s", "implementation")
 
-# What an engine on Hopper ran before: a kernel that rotates q, FlashMLA's sparse attention (584-byte
-# records in decode, bf16 rows in prefill) and a kernel that rotates back and quantises. Microseconds
-# on one H200, CUDA 13.0, 2026-11-29, medians of graph replays with 640 keys; not measured by
-# megamla bench. (operation, heads) -> {tokens: us}. FlashMLA pads fewer heads to 64.
-FLASHMLA_CHAIN = {
-    ("attend_paged", 64): {1: 17.3, 2: 17.5, 4: 18.2, 8: 19.5, 16: 23.3, 32: 32.7, 64: 55.9,
-                           128: 64.6, 256: 117.5, 512: 228.0, 1024: 441.8},
-    ("attend_paged", 128): {1: 16.9, 2: 17.6, 4: 18.9, 8: 21.1, 16: 27.7, 32: 43.8, 64: 49.1,
-                            128: 93.3, 256: 178.3, 512: 348.6, 1024: 679.3},
-    ("attend_rows", 64): {184: 68.9, 2123: 514.8, 4096: 959.8},
-    ("attend_rows", 128): {184: 104.2, 2123: 992.8, 4096: 1910.6},
-}
-FLASHMLA_HEADS_LEAST = 64
+# The file says what it is and how it was measured. (operation, heads) -> {tokens: us}; FlashMLA pads
+# fewer heads to 64.
+FLASHMLA = json.loads((pathlib.Path(__file__).parents[1]
+                       / "bench/flashmla-chain-h200-2026-11-29.json").read_text())
+FLASHMLA_CHAIN = {(r["op"], r["heads"]): {int(n): us for n, us in r["us"].items()}
+                  for r in FLASHMLA["rows"]}
 
 
 def number(value, digits=3):
@@ -85,11 +80,27 @@ def table(result, name):
     return "\n".join(lines + markdown(HEADER, [row_cells(r) for r in result["rows"]], 2))
 
 
+def scenario(result):
+    """What of attention's inputs was not as by default: lengths, padding, caches, pages."""
+    what = []
+    if result.get("lengths", "full") != "full":
+        what.append(f"lengths {result['lengths']}")
+    if result.get("padded_percent"):
+        what.append(f"{result['padded_percent']}% of the tokens without keys")
+    if result.get("warm"):
+        what.append("warm")
+    if result.get("page_tokens", 64) != 64:
+        what.append(f"pages of {result['page_tokens']}")
+    if result.get("layers", 1) != 1:
+        what.append(f"pages of {result['layers']} layers in turn")
+    return what
+
+
 def flashmla_us(result, row):
     """The baseline's time for a row, and whether that is for more heads; None without one."""
-    if result["lengths"] != "full":
+    if scenario(result):
         return None, False
-    heads = max(row["heads"], FLASHMLA_HEADS_LEAST)
+    heads = max(row["heads"], FLASHMLA["least_heads"])
     return FLASHMLA_CHAIN.get((row["op"], heads), {}).get(row["tokens"]), heads > row["heads"]
 
 
@@ -138,7 +149,7 @@ def gpu_tables(result, name):
         f"{number(ceilings['copy_tbps'])} TB/s, empty graph node "
         f"{number(ceilings['empty_node_us'], 2)} us, cuBLAS bf16 "
         + (f"{number(product)} TFLOP/s." if product else "not installed."),
-        f"Lengths of lists: {result['lengths']}"
+        "Attention: " + ", ".join(scenario(result) or ["full lists, cold"])
         + ("; batch-invariant." if result["batch_invariant"] else "."),
     ]
     attend = [r for r in rows if r["op"].startswith("attend_")]
@@ -161,7 +172,35 @@ def gpu_tables(result, name):
     return "\n".join(lines)
 
 
+def beside(results):
+    """Attention of several files, a row a shape: microseconds, and times the floor in brackets."""
+    shapes, cells = [], []
+    for result in results:
+        rows = [r for r in result["rows"] if r["op"].startswith("attend_")]
+        cells.append({(r["op"], r["formats"], r["heads"], r["tokens"]): r for r in rows})
+        shapes += [key for key in cells[-1] if key not in shapes]
+    header = ["operation", "formats", "heads", "tokens"]
+    header += [", ".join(scenario(result) or ["full lists, cold"]) for result in results]
+    lines = []
+    for key in shapes:
+        line = [str(word) for word in key]
+        for column in cells:
+            row = column.get(key)
+            fused = row and row["fused_us"]
+            line.append(f"{number(fused)} ({ratio(fused, row['floor_us'], '{:.2f}')})" if fused
+                        else "-")
+        lines.append(line)
+    return "\n".join(markdown(header, lines, 2, last_is_text=False))
+
+
 def main(argv):
+    if len(argv) > 2 and argv[1] == "--beside":
+        results = []
+        for name in argv[2:]:
+            with open(name, encoding="utf-8") as f:
+                results.append(json.load(f))
+        print(beside(results))
+        return 0
     if len(argv) not in (2, 3):
         print(__doc__, file=sys.stderr)
         return 2

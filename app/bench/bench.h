@@ -20,9 +20,10 @@
 
 enum {
     BENCH_ROWS_MAX = 1024,
-    BENCH_LIST_MAX = 16,                  /* values of one option */
-    BENCH_WINDOW = 128,                   /* keys of the sliding window */
-    BENCH_COMPRESSED = 512,               /* keys picked from the compressed cache */
+    BENCH_LIST_MAX = 16,    /* values of one option */
+    BENCH_WINDOW = 128,     /* keys of the sliding window */
+    BENCH_COMPRESSED = 512, /* keys picked from the compressed cache */
+    BENCH_KEYS = BENCH_WINDOW + BENCH_COMPRESSED,
     BENCH_KEY_LARGEST = CHECK_KEY_LARGEST /* no element of a key exceeds it: the same draws */
 };
 
@@ -42,8 +43,9 @@ typedef struct bench_list {
 /* Lengths of the lists that attention reads. */
 typedef enum bench_lengths {
     BENCH_LENGTHS_FULL = 0,  /* every entry */
-    BENCH_LENGTHS_MIXED = 1, /* each token's drawn, 1 to all */
-    BENCH_LENGTHS_SHORT = 2  /* an eighth */
+    BENCH_LENGTHS_MIXED = 1, /* each token's drawn: of the window 1 to all, of the rest 0 to all */
+    BENCH_LENGTHS_SHORT = 2, /* an eighth */
+    BENCH_LENGTHS_KEYS = 3   /* n_keys of every token */
 } bench_lengths;
 
 /* Record formats of a row. */
@@ -60,7 +62,12 @@ typedef struct bench_options {
     bench_corrupt corrupt;
     mmla_device device;
     bool batch_invariant;       /* attention on a GPU */
-    bench_lengths lengths;      /* likewise */
+    bench_lengths lengths;      /* of attention */
+    int32_t n_keys;             /* with BENCH_LENGTHS_KEYS: 1 .. BENCH_KEYS */
+    int32_t padded_percent;     /* tokens without any key, of attention */
+    bool warm;                  /* every call of attend_paged has the same inputs */
+    int32_t page_tokens;        /* of the caches of attention; 0: 64 */
+    int32_t n_layers;           /* whose pages take turns in them; 0: 1 */
     const char *op;             /* NULL: all */
     const char *formats;        /* NULL: the default ones */
     const char *implementation; /* NULL: the one a plan picks */
@@ -83,7 +90,7 @@ typedef struct bench_row {
     double chain_us;  /* the same by separate steps */
     double sgemm_us;  /* the same products in fp32 by OpenBLAS; 0 when its times spread widely */
     double cublas_us; /* on a GPU: in bf16 by cuBLAS */
-    double keys;      /* on a GPU: keys of a token on average */
+    double keys;      /* of attention: keys of a token on average */
     double floor_us;  /* see docs/performance.md */
     double flop;      /* of one call */
     double bytes;     /* of one call: records or rows read, or rows written */
@@ -97,6 +104,7 @@ typedef struct bench_session {
     mmla_context *host; /* of the CPU, for inputs and references; the same one on the CPU */
     openblas blas;
     double read_gbps, copy_gbps; /* ceilings, in this run */
+    int64_t cache_bytes;         /* what the L2 cache, or on a CPU the L3 cache, can hold */
     double sgemm_gflops;         /* OpenBLAS on the two products of 64 heads; 0 without it */
     /* Of a GPU. */
     bool on_gpu; /* rows of a GPU: bench_gpu.h */
@@ -138,6 +146,10 @@ bool bench_wants_formats(const bench_session *s, const char *formats);
 /* The values of an option, or n of `values` when it was not given. */
 bench_list bench_list_or(const bench_list *given, const int64_t *values, int n);
 
+/* How the caches of attention lie. */
+int32_t bench_page_tokens(const bench_options *o);
+int32_t bench_layers(const bench_options *o);
+
 /* A row with the description's part filled in; NULL when the table is full. */
 bench_row *bench_row_add(bench_session *s, const char *op, const char *formats);
 
@@ -152,7 +164,7 @@ double bench_baseline_us(bench_timing t);
 
 /* Microseconds below which a call cannot be: its bytes at the read ceiling and, on a CPU, its flop at
  * the rate of OpenBLAS (when there is one); on a GPU, its flop at the rate of the large product, and
- * one launch. */
+ * one launch. Of warm calls only the bytes that the cache cannot hold are counted. */
 double bench_floor_us(const bench_session *s, const bench_row *row);
 
 /* OpenBLAS on the two products of one token; all zero without OpenBLAS. Measured anew beside every

@@ -7,8 +7,7 @@
 #include "app/check/check_rng.h"
 
 enum {
-    PAGE_TOKENS = 64,
-    TILE_PAGES = 32,
+    TILE_SLOTS = 2048,
     TILE_ELEMENTS = 1 << 20,
     STEP = 7919 * 16 /* elements between rows, modulo what a tile has */
 };
@@ -16,13 +15,16 @@ enum {
 bench_gpu_cache bench_gpu_cache_create(
     bench_session *s, bench_arena *arena, mmla_kv_format format, int64_t bytes, uint64_t stream) {
     const bool is_rows = format == MMLA_KV_NONE;
-    const int64_t page_bytes = is_rows ? 0 : mmla_kv_page_bytes(format, PAGE_TOKENS);
+    const int32_t page_tokens = bench_page_tokens(&s->options);
+    const int64_t page_bytes = is_rows ? 0 : mmla_kv_page_bytes(format, page_tokens);
     /* bench_cache_create makes one page more than fit. */
-    const int64_t tile_bytes =
-        is_rows ? BENCH_GPU_ROWS * MMLA_LATENT_DIM * 2 : (TILE_PAGES - 1) * page_bytes;
+    const int64_t tile_bytes = is_rows ? BENCH_GPU_ROWS * MMLA_LATENT_DIM * 2
+                                       : (TILE_SLOTS / page_tokens - 1) * page_bytes;
     bench_gpu_cache c = {.tile = bench_cache_create(s, format, tile_bytes, stream)};
+    /* `bytes` are of one layer, a tile is of all. */
     const int64_t unit = c.tile.memory.bytes;
-    const int64_t n_tiles = bytes / unit > 1 ? bytes / unit : 1;
+    const int64_t used = is_rows ? unit : c.tile.desc.n_pages * page_bytes;
+    const int64_t n_tiles = bytes / used > 1 ? bytes / used : 1;
     c.desc = c.tile.desc;
     c.desc.n_pages *= n_tiles;
     c.n_slots = c.tile.n_slots * n_tiles;

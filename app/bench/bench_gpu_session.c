@@ -129,10 +129,11 @@ bench_gpu_session_init(bench_session *s, const bench_options *options, mmla_erro
     bench_device_init(&s->device, s->ctx);
     if (s->device.gpu == NULL) {
         s->read_gbps = s->copy_gbps = 10.0;
-        s->cold_bytes = s->pool_bytes = 1 << 20;
+        s->cold_bytes = s->pool_bytes = s->cache_bytes = 1 << 20;
         return MMLA_OK;
     }
-    s->cold_bytes = 3 * s->device.gpu->l2_bytes;
+    s->cache_bytes = s->device.gpu->l2_bytes;
+    s->cold_bytes = 3 * s->cache_bytes;
     s->pool_bytes = s->cold_bytes > POOL_BYTES ? s->cold_bytes : POOL_BYTES;
     s->gpu_blas = cublas_open(&s->device);
     measure_ceilings(s);

@@ -4,38 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/bench/bench_lens.h"
 #include "app/check/check_attend_tolerance.h"
 #include "app/check/check_rng.h"
 
-enum {
-    POSITIONS = 4096,
-    KEYS = BENCH_WINDOW + BENCH_COMPRESSED,
-    D = MMLA_LATENT_DIM,
-    WORKSPACES_MAX = 64,
-    SHORT_OF = 8 /* lengths "short" are an eighth */
-};
+enum { POSITIONS = 4096, D = MMLA_LATENT_DIM, WORKSPACES_MAX = 64 };
 
 bool bench_gpu_is_paged(const bench_formats *formats) {
     return formats->window != MMLA_KV_NONE;
 }
 
 int32_t bench_gpu_window(const bench_formats *formats) {
-    return formats->compressed != MMLA_KV_NONE ? BENCH_WINDOW : KEYS;
+    return formats->compressed != MMLA_KV_NONE ? BENCH_WINDOW : BENCH_KEYS;
 }
 
 int32_t bench_gpu_compressed(const bench_formats *formats) {
     return formats->compressed != MMLA_KV_NONE ? BENCH_COMPRESSED : 0;
-}
-
-int32_t bench_gpu_length(bench_lengths lengths, int32_t width, check_rng *rng) {
-    switch (lengths) {
-    case BENCH_LENGTHS_MIXED:
-        return 1 + (int32_t)check_rng_below(rng, width);
-    case BENCH_LENGTHS_SHORT:
-        return (width + SHORT_OF - 1) / SHORT_OF;
-    default:
-        return width;
-    }
 }
 
 bench_gpu_pool bench_gpu_pool_create(bench_session *s, const bench_formats *formats) {
@@ -76,7 +60,7 @@ void bench_gpu_pool_destroy(bench_gpu_pool *p) {
 static void draw_inputs(const bench_session *s, bench_gpu_shape *x) {
     check_attend_case *c = &x->c;
     const int64_t n = c->args.n_tokens, h = c->desc.n_heads;
-    const int32_t compressed = c->desc.compressed_width;
+    const bench_widths widths = {c->desc.list_width, c->desc.compressed_width};
     check_rng rng = check_rng_at(s->options.seed, 9, (uint64_t)(n * 1000 + h));
     c->q = check_buffer_create(n * h * D * 2, 64, 0);
     c->positions = check_buffer_create(n * 4, 64, 0);
@@ -86,13 +70,7 @@ static void draw_inputs(const bench_session *s, bench_gpu_shape *x) {
     for (int64_t t = 0; t < n; t++) {
         memcpy(c->q.data + t * h * D * 2, bench_tile_row(&x->pool->q, t, h * D),
                (size_t)(h * D * 2));
-        const int32_t len = bench_gpu_length(s->options.lengths, c->desc.list_width, &rng);
-        const int32_t more =
-            compressed > 0 ? bench_gpu_length(s->options.lengths, compressed, &rng) : 0;
         ((int32_t *)c->positions.data)[t] = (int32_t)check_rng_below(&rng, POSITIONS);
-        ((int32_t *)c->lens.data)[t] = len;
-        ((int32_t *)c->compressed_lens.data)[t] = more;
-        x->n_keys += len + more;
     }
     for (int64_t i = 0; i < h; i++) {
         ((float *)c->sink.data)[i] = check_rng_normal(&rng);
@@ -100,8 +78,12 @@ static void draw_inputs(const bench_session *s, bench_gpu_shape *x) {
     c->args.q = (const uint16_t *)c->q.data;
     c->args.positions = (const int32_t *)c->positions.data;
     c->args.sink = (const float *)c->sink.data;
-    c->args.lens = (const int32_t *)c->lens.data;
-    c->args.compressed_lens = (const int32_t *)c->compressed_lens.data;
+    int32_t *const lens = (int32_t *)c->lens.data;
+    int32_t *const compressed_lens = (int32_t *)c->compressed_lens.data;
+    bench_lens_draw(&s->options, widths, n, &rng, lens, compressed_lens);
+    x->n_keys = bench_lens_sum(lens, n) + bench_lens_sum(compressed_lens, n);
+    c->args.lens = lens;
+    c->args.compressed_lens = compressed_lens;
     c->args.cos_sin = (const float *)x->pool->cos_sin.data;
 }
 
@@ -110,7 +92,7 @@ check_buffer bench_gpu_prefill_lists(int64_t n_tokens) {
     const int64_t wanted = n_tokens + BENCH_WINDOW - 1, half = BENCH_GPU_ROWS / 2;
     const int64_t n_window = wanted < half ? wanted : half, n_picked = BENCH_GPU_ROWS - n_window;
     const int64_t step = n_picked * 618 / 1000, places = n_window - BENCH_WINDOW + 1;
-    check_buffer lists = check_buffer_create(n_tokens * KEYS * 4, 64, 0);
+    check_buffer lists = check_buffer_create(n_tokens * BENCH_KEYS * 4, 64, 0);
     int32_t *list = (int32_t *)lists.data;
     for (int64_t t = 0; t < n_tokens; t++) {
         for (int64_t k = 0; k < BENCH_COMPRESSED; k++) {
@@ -124,19 +106,20 @@ check_buffer bench_gpu_prefill_lists(int64_t n_tokens) {
     return lists;
 }
 
-static check_buffer paged_lists(
-    const bench_gpu_cache *cache, int64_t n_sets, int64_t tokens, int32_t width, int64_t run) {
+static check_buffer paged_lists(const bench_gpu_cache *cache,
+                                const bench_gpu_shape *x,
+                                int32_t width,
+                                int64_t run,
+                                const int32_t *lens) {
     const bench_cache slots = {.n_slots = cache->n_slots};
-    return bench_lists_create(&slots, n_sets, tokens, width, run);
+    return bench_lists_create(&slots, x->n_sets, x->c.args.n_tokens, width, run, lens);
 }
 
 double bench_gpu_bytes(const bench_gpu_shape *x) {
     const bench_formats *f = x->pool->formats;
-    double window = 0.0, compressed = 0.0;
-    for (int64_t t = 0; t < x->c.args.n_tokens; t++) {
-        window += x->c.args.lens[t];
-        compressed += x->c.args.compressed_lens[t];
-    }
+    const int64_t n = x->c.args.n_tokens;
+    const double window = (double)bench_lens_sum(x->c.args.lens, n);
+    const double compressed = (double)bench_lens_sum(x->c.args.compressed_lens, n);
     if (!bench_gpu_is_paged(f)) {
         return (window < BENCH_GPU_ROWS ? window : BENCH_GPU_ROWS) * D * 2;
     }
@@ -185,11 +168,14 @@ static void draw_lists(const bench_session *s, bench_gpu_shape *x) {
         return;
     }
     const bool has_compressed = p->formats->compressed != MMLA_KV_NONE;
-    x->n_sets = bench_gpu_sets_count(s, bench_gpu_bytes(x));
-    x->lists = paged_lists(&p->window, x->n_sets, tokens, x->c.desc.list_width,
-                           has_compressed ? BENCH_WINDOW : 1);
+    x->n_sets = s->options.warm
+                    ? 1
+                    : bench_lists_limit(bench_gpu_sets_count(s, bench_gpu_bytes(x)), tokens);
+    x->lists = paged_lists(&p->window, x, x->c.desc.list_width, has_compressed ? BENCH_WINDOW : 1,
+                           x->c.args.lens);
     if (has_compressed) {
-        x->compressed_lists = paged_lists(&p->compressed, x->n_sets, tokens, BENCH_COMPRESSED, 1);
+        x->compressed_lists =
+            paged_lists(&p->compressed, x, BENCH_COMPRESSED, 1, x->c.args.compressed_lens);
     }
 }
 

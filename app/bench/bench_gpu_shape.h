@@ -59,7 +59,4 @@ check_attend_buffers bench_gpu_shape_results(bench_gpu_shape *x);
  * by one row a token. */
 check_buffer bench_gpu_prefill_lists(int64_t n_tokens);
 
-/* A length of a list of `width`. */
-int32_t bench_gpu_length(bench_lengths lengths, int32_t width, struct check_rng *rng);
-
 #endif

@@ -153,22 +153,6 @@ static void sampled_tokens_reach_both_ends_once(void **state) {
     }
 }
 
-static void lengths_are_within_their_list(void **state) {
-    (void)state;
-    check_rng rng = check_rng_at(1, 0, 0);
-    int32_t low = 512, high = 1;
-    for (int i = 0; i < 10000; i++) {
-        const int32_t n = bench_gpu_length(BENCH_LENGTHS_MIXED, 512, &rng);
-        low = n < low ? n : low;
-        high = n > high ? n : high;
-    }
-    assert_int_equal(low, 1);
-    assert_int_equal(high, 512);
-    assert_int_equal(bench_gpu_length(BENCH_LENGTHS_FULL, 128, &rng), 128);
-    assert_int_equal(bench_gpu_length(BENCH_LENGTHS_SHORT, 128, &rng), 16);
-    assert_int_equal(bench_gpu_length(BENCH_LENGTHS_SHORT, 1, &rng), 1);
-}
-
 static void prefill_lists_name_no_row_twice(void **state) {
     (void)state;
     enum { KEYS = BENCH_WINDOW + BENCH_COMPRESSED };
@@ -253,10 +237,11 @@ static void every_pair_of_formats_is_verified(void **state) {
 
 static void shorter_lists_are_less_work(void **state) {
     (void)state;
-    const bench_lengths lengths[] = {BENCH_LENGTHS_MIXED, BENCH_LENGTHS_SHORT};
-    for (int i = 0; i < 2; i++) {
+    const bench_lengths lengths[] = {BENCH_LENGTHS_MIXED, BENCH_LENGTHS_SHORT, BENCH_LENGTHS_KEYS};
+    for (int i = 0; i < 3; i++) {
         bench_session *s = session("attend_paged", "528+288", 8, 9);
         s->options.lengths = lengths[i];
+        s->options.n_keys = 200;
         s->options.batch_invariant = true;
         run_all(s);
         assert_verified(s, 1);
@@ -362,6 +347,8 @@ static void a_result_file_has_what_a_gpu_adds(void **state) {
     s->rows[0].cublas_us = 7.0;
     s->node_us = 0.5;
     s->options.lengths = BENCH_LENGTHS_SHORT;
+    s->options.padded_percent = 25;
+    s->options.n_layers = 43;
     json_t *root = saved(s), *row = json_array_get(json_object_get(root, "rows"), 0);
     json_t *ceilings = json_object_get(root, "ceilings");
     assert_true(json_real_value(json_object_get(row, "cublas_us")) == 7.0);
@@ -371,6 +358,10 @@ static void a_result_file_has_what_a_gpu_adds(void **state) {
     assert_true(json_is_null(json_object_get(root, "cuda"))); /* the host stands in */
     assert_string_equal(json_string_value(json_object_get(root, "lengths")), "short");
     assert_true(json_is_false(json_object_get(root, "batch_invariant")));
+    assert_true(json_is_false(json_object_get(root, "warm")));
+    assert_int_equal(json_integer_value(json_object_get(root, "padded_percent")), 25);
+    assert_int_equal(json_integer_value(json_object_get(root, "page_tokens")), 64);
+    assert_int_equal(json_integer_value(json_object_get(root, "layers")), 43);
     json_decref(root);
     session_free(s);
 }
@@ -413,7 +404,6 @@ int main(void) {
         cmocka_unit_test(a_failed_device_is_left_alone),
         cmocka_unit_test(a_repeated_tile_fills_every_byte),
         cmocka_unit_test(sampled_tokens_reach_both_ends_once),
-        cmocka_unit_test(lengths_are_within_their_list),
         cmocka_unit_test(prefill_lists_name_no_row_twice),
         cmocka_unit_test(floors_are_the_larger_of_both_ceilings),
         cmocka_unit_test(sets_touch_more_than_the_caches_hold),

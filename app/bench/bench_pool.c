@@ -9,9 +9,9 @@
 #include "app/check/check_rng.h"
 
 enum {
-    PAGE_TOKENS = 64,
     DISTINCT_ROWS = 2048, /* different records of a cache; random numbers cost more than inserts */
-    SETS_MAX = 256
+    SETS_MAX = 256,
+    LISTS_BYTES = 1 << 30
 };
 
 static check_buffer random_rows(int64_t n, check_rng *rng) {
@@ -55,16 +55,19 @@ fill(bench_session *s, bench_cache *c, const check_buffer *rows, mmla_error *err
 bench_cache
 bench_cache_create(bench_session *s, mmla_kv_format format, int64_t bytes, uint64_t stream) {
     check_rng rng = check_rng_at(s->options.seed, stream, 0);
-    bench_cache c = {.desc = {.format = format, .page_tokens = PAGE_TOKENS}};
+    const int32_t n_layers = bench_layers(&s->options);
+    bench_cache c = {.desc = {.format = format, .page_tokens = bench_page_tokens(&s->options)}};
     if (format == MMLA_KV_NONE) {
         c.n_slots = bytes / (MMLA_LATENT_DIM * 2);
         c.memory = random_rows(c.n_slots, &rng);
         return c;
     }
-    const int64_t page_bytes = mmla_kv_page_bytes(format, PAGE_TOKENS);
+    const int64_t page_bytes = mmla_kv_page_bytes(format, c.desc.page_tokens);
     c.desc.n_pages = bytes / page_bytes + 1;
-    c.n_slots = c.desc.n_pages * PAGE_TOKENS;
-    c.memory = check_buffer_create(c.desc.n_pages * page_bytes, 64, 0);
+    c.desc.page_stride_bytes = n_layers * page_bytes;
+    c.n_slots = c.desc.n_pages * c.desc.page_tokens;
+    const int64_t total = c.desc.n_pages * c.desc.page_stride_bytes;
+    c.memory = n_layers > 1 ? check_buffer_create_sparse(total) : check_buffer_create(total, 64, 0);
     check_buffer rows = random_rows(DISTINCT_ROWS, &rng);
     mmla_error err = {0};
     if (fill(s, &c, &rows, &err) != MMLA_OK) {
@@ -94,17 +97,31 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return a;
 }
 
-check_buffer bench_lists_create(
-    const bench_cache *cache, int64_t n_sets, int64_t n_tokens, int64_t width, int64_t run) {
-    const int64_t n = n_sets * n_tokens * width, n_runs = cache->n_slots / run;
+int64_t bench_lists_limit(int64_t n_sets, int64_t n_tokens) {
+    const int64_t most = LISTS_BYTES / (n_tokens * BENCH_KEYS * 4);
+    return n_sets < most ? n_sets : most < 2 ? 2 : most;
+}
+
+check_buffer bench_lists_create(const bench_cache *cache,
+                                int64_t n_sets,
+                                int64_t n_tokens,
+                                int64_t width,
+                                int64_t run,
+                                const int32_t *lens) {
+    const int64_t n_lists = n_sets * n_tokens, n_runs = cache->n_slots / run;
     /* Steps of about 0.618 of all runs, without a common divisor, reach each of them once. */
     int64_t step = n_runs * 618 / 1000 + 1;
     while (common_divisor(step, n_runs) != 1) {
         step++;
     }
-    check_buffer lists = check_buffer_create(n * 4, 64, 0);
-    for (int64_t i = 0; i < n; i++) {
-        ((int32_t *)lists.data)[i] = (int32_t)(i / run * step % n_runs * run + i % run);
+    check_buffer lists = check_buffer_create(n_lists * width * 4, 64, 0);
+    int64_t n_keys = 0; /* of the lists before */
+    for (int64_t i = 0; i < n_lists; i++) {
+        int32_t *list = (int32_t *)lists.data + i * width;
+        for (int64_t k = n_keys; k < n_keys + width; k++) {
+            *list++ = (int32_t)(k / run * step % n_runs * run + k % run);
+        }
+        n_keys += lens != NULL ? lens[i % n_tokens] : width;
     }
     return lists;
 }

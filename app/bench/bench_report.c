@@ -67,6 +67,37 @@ void bench_report_row_print(const bench_session *s, const bench_row *row, FILE *
             number(row->bytes * 1e-3 / fused, 2, "").text, row->implementation);
 }
 
+static const char *lengths_name(const bench_options *o, char number[16]) {
+    static const char *const names[] = {"full", "mixed", "short"};
+    snprintf(number, 16, "%d", (int)o->n_keys);
+    return o->lengths == BENCH_LENGTHS_KEYS ? number : names[o->lengths];
+}
+
+/* What of attention's inputs is not as it is by default. */
+static void scenario_print(const bench_options *o, FILE *to) {
+    const char *before = "\nattention:";
+    char number[16];
+    if (o->lengths != BENCH_LENGTHS_FULL) {
+        fprintf(to, "%s lengths %s", before, lengths_name(o, number));
+        before = ",";
+    }
+    if (o->padded_percent > 0) {
+        fprintf(to, "%s %d%% of the tokens without keys", before, (int)o->padded_percent);
+        before = ",";
+    }
+    if (o->warm) {
+        fprintf(to, "%s warm", before);
+        before = ",";
+    }
+    if (o->page_tokens > 0) {
+        fprintf(to, "%s pages of %d", before, (int)o->page_tokens);
+        before = ",";
+    }
+    if (o->n_layers > 1) {
+        fprintf(to, "%s pages of %d layers in turn", before, (int)o->n_layers);
+    }
+}
+
 static void gpu_head_print(const bench_session *s, FILE *to) {
     fprintf(to,
             "ceilings: read %.2f TB/s, copy %.2f TB/s (reads and writes), empty graph node %s us",
@@ -78,6 +109,7 @@ static void gpu_head_print(const bench_session *s, FILE *to) {
     } else {
         fprintf(to, "\nlibcublas was not found: floors are those of memory alone");
     }
+    scenario_print(&s->options, to);
     fprintf(to, "\n\n%-15s %-8s %5s %6s %8s %8s %8s %8s %6s %8s %6s %8s %8s %6s  %s\n", "operation",
             "formats", "heads", "tokens", "us", "p10", "p90", "floor", "ratio", "chain us", "ratio",
             "cuBLAS", "TFLOP/s", "TB/s", "implementation");
@@ -95,6 +127,7 @@ void bench_report_head_print(const bench_session *s, FILE *to) {
     } else {
         fprintf(to, "; OpenBLAS %.1f GFLOP/s on the products of 64 heads", s->sgemm_gflops);
     }
+    scenario_print(&s->options, to);
     fprintf(to, "\n\n%-13s %-8s %5s %6s %9s %9s %9s %9s %6s %8s %6s %7s  %s\n", "operation",
             "formats", "heads", "tokens", "us", "p10", "p90", "chain us", "ratio", "GFLOP/s",
             "BLAS", "GB/s", "implementation");
@@ -147,8 +180,8 @@ static json_t *row_to_json(const bench_row *row, bool on_gpu) {
         real_or_null(row->sgemm_us));
     if (on_gpu) {
         report_set(&o, "cublas_us", real_or_null(row->cublas_us));
-        report_set(&o, "keys", real_or_null(row->keys));
     }
+    report_set(&o, "keys", real_or_null(row->keys));
     if (!row->verified) {
         report_set(&o, "problem", report_text(row->problem));
     }
@@ -161,7 +194,6 @@ static json_t *text_or_null(const char *text) {
 
 /* What describes a run on a GPU beside what describes one on a CPU. */
 static void gpu_to_json(const bench_session *s, json_t **root) {
-    static const char *const lengths[] = {"full", "mixed", "short"};
     const report_gpu gpu = s->device.gpu != NULL ? report_gpu_of(s->device.gpu) : (report_gpu){0};
     json_t *ceilings = json_pack("{s:o, s:f, s:f, s:n, s:o}", "bf16_tflops",
                                  real_or_null(s->has_gemm_tflops ? s->gemm_tflops : 0.0),
@@ -171,8 +203,17 @@ static void gpu_to_json(const bench_session *s, json_t **root) {
     report_set(root, "driver", text_or_null(gpu.driver));
     report_set(root, "cuda", text_or_null(gpu.cuda));
     report_set(root, "ceilings", ceilings);
-    report_set(root, "lengths", json_string(lengths[s->options.lengths]));
     report_set(root, "batch_invariant", json_boolean(s->options.batch_invariant));
+}
+
+/* How attention's inputs were drawn and where they lay. */
+static void scenario_to_json(const bench_options *o, json_t **root) {
+    char number[16];
+    report_set(root, "lengths", json_string(lengths_name(o, number)));
+    report_set(root, "padded_percent", json_integer(o->padded_percent));
+    report_set(root, "warm", json_boolean(o->warm));
+    report_set(root, "page_tokens", json_integer(bench_page_tokens(o)));
+    report_set(root, "layers", json_integer(bench_layers(o)));
 }
 
 mmla_status bench_report_save(const bench_session *s,
@@ -199,5 +240,6 @@ mmla_status bench_report_save(const bench_session *s,
     if (s->on_gpu) {
         gpu_to_json(s, &root);
     }
+    scenario_to_json(&s->options, &root);
     return report_save(root, path, JSON_INDENT(2) | JSON_REAL_PRECISION(6), err);
 }

@@ -8,7 +8,7 @@
 #include "app/check/check_buffer.h"
 #include "base/parallel.h"
 
-enum { UNIT_BYTES = 1 << 20 };
+enum { UNIT_BYTES = 1 << 20, PAGE_TOKENS = 64 /* when nothing else was asked for */ };
 
 /* The ceilings' job: threads read, or copy, units of a buffer of their own. */
 typedef struct stream {
@@ -45,9 +45,8 @@ static void stream_call(void *job, int64_t i) {
 }
 
 int64_t bench_cold_bytes(const bench_session *s) {
-    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     const int64_t most = (int64_t)(s->options.quick ? 64 : 256) << 20;
-    const int64_t wanted = 3 * (int64_t)(cache > 0 ? cache : 32 << 20);
+    const int64_t wanted = 3 * s->cache_bytes;
     return wanted < most ? wanted : most;
 }
 
@@ -70,6 +69,8 @@ static void measure_ceilings(bench_session *s) {
 mmla_status bench_session_init(bench_session *s, const bench_options *options, mmla_error *err) {
     *s = (bench_session){.options = *options};
     const mmla_context_options o = {.device = MMLA_CPU, .n_threads = options->n_threads};
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    s->cache_bytes = cache > 0 ? cache : 32 << 20;
     const mmla_status status = mmla_context_create(&o, &s->ctx, err);
     s->host = s->ctx;
     if (status == MMLA_OK) {
@@ -149,6 +150,14 @@ bench_list bench_list_or(const bench_list *given, const int64_t *values, int n) 
     return list;
 }
 
+int32_t bench_page_tokens(const bench_options *o) {
+    return o->page_tokens > 0 ? o->page_tokens : PAGE_TOKENS;
+}
+
+int32_t bench_layers(const bench_options *o) {
+    return o->n_layers > 0 ? o->n_layers : 1;
+}
+
 bench_row *bench_row_add(bench_session *s, const char *op, const char *formats) {
     if (s->n_rows == BENCH_ROWS_MAX) {
         return NULL;
@@ -168,7 +177,8 @@ void bench_row_finish(bench_session *s) {
 }
 
 double bench_floor_us(const bench_session *s, const bench_row *row) {
-    const double memory = row->bytes * 1e-3 / s->read_gbps;
+    const double cached = s->options.warm ? (double)s->cache_bytes : 0.0;
+    const double memory = fmax(row->bytes - cached, 0.0) * 1e-3 / s->read_gbps;
     const double launch = s->on_gpu ? s->node_us : 0.0;
     const double math = !s->on_gpu             ? row->sgemm_us
                         : s->gemm_tflops > 0.0 ? row->flop * 1e-6 / s->gemm_tflops

@@ -53,7 +53,7 @@ static void lists_name_every_slot_before_any_again(void **state) {
     const bench_cache cache = {.n_slots = SLOTS};
     const int64_t runs[] = {1, 8, 64};
     for (int r = 0; r < 3; r++) {
-        check_buffer lists = bench_lists_create(&cache, SLOTS / 64, 1, 64, runs[r]);
+        check_buffer lists = bench_lists_create(&cache, SLOTS / 64, 1, 64, runs[r], NULL);
         uint8_t seen[SLOTS] = {0};
         for (int64_t i = 0; i < SLOTS; i++) {
             const int32_t slot = ((const int32_t *)lists.data)[i];
@@ -122,6 +122,42 @@ static void one_row_of_each_operation_is_verified_and_saved(void **state) {
     free(s);
 }
 
+/* The rows of a CPU: few keys, none at all, warm, pages of another size that lie apart. */
+static void attention_is_verified_in_every_scenario(void **state) {
+    (void)state;
+    const bench_options base = {.seed = 3,
+                                .op = "attend_paged",
+                                .formats = "528+288",
+                                .heads = {.values = {8}, .n = 1},
+                                .tokens = {.values = {5}, .n = 1},
+                                .n_samples = 5};
+    bench_options cases[] = {base, base, base, base};
+    cases[0].lengths = BENCH_LENGTHS_MIXED;
+    cases[0].padded_percent = 20;
+    cases[1].padded_percent = 100;
+    cases[2].warm = true;
+    cases[3].page_tokens = 32;
+    cases[3].n_layers = 3;
+    bench_session *s = malloc(sizeof *s);
+    assert_int_equal(bench_session_init(s, &base, NULL), MMLA_OK);
+    for (int i = 0; i < 4; i++) {
+        s->options = cases[i];
+        s->n_rows = 0;
+        bench_attend_run(s);
+        assert_int_equal(s->n_rows, 1);
+        const bench_row *row = &s->rows[0];
+        if (!row->verified) {
+            print_error("case %d: %s\n", i, row->problem);
+        }
+        assert_true(row->verified && row->chain_us > 0.0);
+        assert_true(i >= 2 ? row->keys == 640.0 : i == 1 ? row->keys == 0.0 : row->keys < 512.0);
+        assert_true(row->flop == row->keys * 5.0 * 8.0 * 2048.0);
+        assert_true(i < 2 || row->bytes == 5.0 * 215040.0);
+    }
+    bench_session_deinit(s);
+    free(s);
+}
+
 static void a_damaged_output_is_not_verified(void **state) {
     (void)state;
     const bench_corrupt corrupts[] = {BENCH_CORRUPT_FUSED, BENCH_CORRUPT_CHAIN};
@@ -172,6 +208,7 @@ int main(void) {
         cmocka_unit_test(samples_that_spread_widely_are_no_baseline),
         cmocka_unit_test(lists_name_every_slot_before_any_again),
         cmocka_unit_test(one_row_of_each_operation_is_verified_and_saved),
+        cmocka_unit_test(attention_is_verified_in_every_scenario),
         cmocka_unit_test(a_damaged_output_is_not_verified),
         cmocka_unit_test(a_wrong_output_has_no_time),
     };

@@ -16,6 +16,10 @@ enum {
     OPT_TOKENS,
     OPT_FORMATS,
     OPT_LENGTHS,
+    OPT_PADDED,
+    OPT_WARM,
+    OPT_PAGE_TOKENS,
+    OPT_LAYERS,
     OPT_INVARIANT,
     OPT_IMPL,
     OPT_DEVICE,
@@ -27,7 +31,9 @@ enum {
     OPT_PLOT,
     OPT_COMMIT,
     SAMPLES_DEFAULT = 30,
-    GPU_SAMPLES_DEFAULT = 100
+    GPU_SAMPLES_DEFAULT = 100,
+    PAGE_TOKENS_MAX = 1024,
+    LAYERS_MAX = 128
 };
 
 static const cmd_option options[] = {
@@ -43,8 +49,14 @@ static const cmd_option options[] = {
      "record formats: 528+288, 528+528, 584+584, bf16, on a GPU\n"
      "528 and 584 alone; or 584, 528, 288 of kv_insert and kv_gather"},
     {"lengths", 0, "LENGTHS",
-     "of lists on a GPU: full (default), mixed (each drawn) or\n"
-     "short (an eighth)"},
+     "of attention's lists: full (default), mixed (each drawn), short\n"
+     "(an eighth), or so many keys of every token, 1 .. 640"},
+    {"padded", 0, "PERCENT", "of attend_paged's tokens have no key, the last of a call (0)"},
+    {"warm", 0, NULL,
+     "the same inputs in every call of attend_paged, so that caches\n"
+     "may hold its keys"},
+    {"page-tokens", 0, "N", "records a page of attend_paged's caches, 1 .. 1024 (64)"},
+    {"layers", 0, "N", "whose pages take turns in those caches, 1 .. 128; one is read (1)"},
     {"batch-invariant", 0, NULL, "attention on a GPU whose bits do not depend on the batch"},
     {"impl", 0, "NAME", "this implementation; megamla info lists them"},
     {"device", 'd', "DEVICE", "cpu (default), cuda or cuda:N"},
@@ -78,6 +90,7 @@ static const cmd_spec spec = {
                 "  megamla bench --quick\n"
                 "  megamla bench --op attend_paged --heads 64 --tokens 1,16 --threads 1\n"
                 "  megamla bench --device cuda --op attend_paged --plot times.svg\n"
+                "  megamla bench --op attend_paged --lengths mixed --padded 25 --layers 43\n"
                 "  megamla bench --json result.json --commit $(git rev-parse --short HEAD)",
 };
 
@@ -161,8 +174,17 @@ static bool selection_check(const bench_options *o) {
 /* What only one device or one operation can do. */
 static bool extras_check(const bench_options *o, const char *plot) {
     mmla_error err;
-    if (o->device.kind == MMLA_DEVICE_CPU && o->lengths != BENCH_LENGTHS_FULL) {
-        cmd_message(&spec, "--lengths is for a GPU: --device cuda");
+    const char *const paged = o->padded_percent > 0 ? "padded"
+                              : o->warm             ? "warm"
+                              : o->page_tokens > 0  ? "page-tokens"
+                              : o->n_layers > 0     ? "layers"
+                                                    : NULL;
+    if (paged != NULL && (o->op == NULL || strcmp(o->op, "attend_paged") != 0)) {
+        cmd_message(&spec, "--%s is for one operation: --op attend_paged", paged);
+        return false;
+    }
+    if (o->lengths != BENCH_LENGTHS_FULL && o->op != NULL && !bench_plot_has(o->op)) {
+        cmd_message(&spec, "--lengths is for attention, and --op is %s", o->op);
         return false;
     }
     if (o->device.kind == MMLA_DEVICE_CPU && o->batch_invariant) {
@@ -187,17 +209,33 @@ static bool extras_check(const bench_options *o, const char *plot) {
     return true;
 }
 
-static bool parse_lengths(const char *text, bench_lengths *out) {
-    static const char *const names[] = {"full", "mixed", "short", NULL};
-    int i = 0;
-    if (!cmd_parse_name(&spec, "lengths", text, names)) {
-        return false;
+static bool parse_lengths(const char *text, bench_options *o) {
+    static const char *const names[] = {"full", "mixed", "short"};
+    if (text[0] >= '0' && text[0] <= '9') {
+        int64_t n;
+        const bool ok = cmd_parse_count(&spec, "lengths", text, 1, BENCH_KEYS, &n);
+        o->lengths = BENCH_LENGTHS_KEYS;
+        o->n_keys = ok ? (int32_t)n : 0;
+        return ok;
     }
-    while (strcmp(names[i], text) != 0) {
-        i++;
+    for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++) {
+        if (strcmp(names[i], text) == 0) {
+            o->lengths = (bench_lengths)i;
+            return true;
+        }
     }
-    *out = (bench_lengths)i;
-    return true;
+    cmd_message(&spec, "--lengths is '%s', must be full, mixed, short or a whole number 1 .. %d",
+                text, BENCH_KEYS);
+    return false;
+}
+
+/* A whole number low .. high that fits. */
+static bool
+parse_small(const char *option, const char *text, int32_t low, int32_t high, int32_t *out) {
+    int64_t n = 0;
+    const bool ok = cmd_parse_count(&spec, option, text, low, high, &n);
+    *out = (int32_t)n;
+    return ok;
 }
 
 /* What the table needs while it grows. */
@@ -241,7 +279,16 @@ static bool take(int option, char *value, settings *x) {
         o->formats = value;
         return true;
     case OPT_LENGTHS:
-        return parse_lengths(value, &o->lengths);
+        return parse_lengths(value, o);
+    case OPT_PADDED:
+        return parse_small("padded", value, 0, 100, &o->padded_percent);
+    case OPT_WARM:
+        o->warm = true;
+        return true;
+    case OPT_PAGE_TOKENS:
+        return parse_small("page-tokens", value, 1, PAGE_TOKENS_MAX, &o->page_tokens);
+    case OPT_LAYERS:
+        return parse_small("layers", value, 1, LAYERS_MAX, &o->n_layers);
     case OPT_INVARIANT:
         o->batch_invariant = true;
         return true;
@@ -251,9 +298,7 @@ static bool take(int option, char *value, settings *x) {
     case OPT_DEVICE:
         return cmd_parse_device(&spec, value, &o->device);
     case OPT_THREADS:
-        ok = cmd_parse_count(&spec, "threads", value, 1, 4096, &n);
-        o->n_threads = (int32_t)n;
-        return ok;
+        return parse_small("threads", value, 1, 4096, &o->n_threads);
     case OPT_SAMPLES:
         return cmd_parse_count(&spec, "samples", value, 5, 1000, &o->n_samples);
     case OPT_QUICK:

@@ -46,7 +46,8 @@ _megamla() {
         return
         ;;
     *:--threads | *:-t | *:--repeat | *:-r | *:--seed | *:--case | *:--heads | *:--tokens | *:-n) ;;
-    *:--samples | *:--commit | *:--window-page | *:--block) ;;
+    *:--samples | *:--commit | *:--window-page | *:--block | *:--padded | *:--page-tokens) ;;
+    *:--layers) ;;
     *) has_value=0 ;;
     esac
     if [ "$has_value" -eq 1 ]; then
@@ -57,8 +58,9 @@ _megamla() {
     run) options="--output --compare --impl --device --threads --repeat --json --help" ;;
     check) options="--op --impl --quick --seed --case --threads --device --json --help" ;;
     bench)
-        options="--op --heads --tokens --formats --lengths --batch-invariant --impl --device"
-        options="$options --threads --samples --quick --seed --json --plot --commit --help"
+        options="--op --heads --tokens --formats --lengths --padded --warm --page-tokens --layers"
+        options="$options --batch-invariant --impl --device --threads --samples --quick --seed"
+        options="$options --json --plot --commit --help"
         ;;
     info) options="--json --help" ;;
     kv)

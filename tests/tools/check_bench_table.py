@@ -54,9 +54,27 @@ expect(tool(GPU).stdout,
        "| 128 | 1 | " + "- | " * 10 + "wrong |",
        "| project | - | 2 | 64 | 10.0 | 9.00 .. 11.0 | 5.00 | 2.00 | 12.0 | 50.0 | 2.00 | 50% | name |",
        "| kv_insert | 528 | - | 4096 |", "costs the host 2.00 us")
-mixed = tool({**GPU, "lengths": "mixed"}).stdout
-if "17.3" in mixed:
-    problems.append("the baseline is for full lists only")
+for more, words in (({"lengths": "mixed"}, "Attention: lengths mixed."),
+                    ({"padded_percent": 25}, "Attention: 25% of the tokens without keys."),
+                    ({"warm": True, "page_tokens": 32}, "Attention: warm, pages of 32."),
+                    ({"layers": 43}, "Attention: pages of 43 layers in turn.")):
+    other = tool({**GPU, **more}).stdout
+    expect(other, words)
+    if "17.3" in other:
+        problems.append(f"the baseline is not for {words}")
+expect(tool({**GPU, "padded_percent": 0, "warm": False, "page_tokens": 64, "layers": 1}).stdout,
+       "Attention: full lists, cold.", "17.3")
+with tempfile.TemporaryDirectory() as folder:
+    names = [str(pathlib.Path(folder) / name) for name in ("a.json", "b.json")]
+    pathlib.Path(names[0]).write_text(json.dumps(GPU))
+    pathlib.Path(names[1]).write_text(json.dumps({**GPU, "warm": True, "rows": GPU["rows"][:1]}))
+    text = subprocess.run([sys.executable, TOOL, "--beside", *names], capture_output=True, text=True)
+    expect(text.stdout,
+           "| operation | formats | heads | tokens | full lists, cold | warm |",
+           "| --- | --- | ---: | ---: | ---: | ---: |",
+           "| attend_paged | 528+288 | 64 | 1 | 10.0 (2.00) | 10.0 (2.00) |",
+           "| attend_paged | 528+288 | 8 | 1 | 10.0 (2.00) | - |",
+           "| attend_paged | 528+288 | 128 | 1 | - | - |")
 for name in sorted((SOURCE / "bench/results").glob("*.json")):
     result = json.loads(name.read_text())
     header = "fused us" if result["cuda"] else "median us"
