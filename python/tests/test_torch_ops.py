@@ -168,7 +168,7 @@ def test_work_goes_to_the_current_stream(torch):
     fw = make_framework("torch-cuda")
     case = AttendCase(8, t=5)
     a = case.arguments(fw)
-    q = a["q"].clone()
+    q = torch.full_like(a["q"], float("nan"))  # what a call reads that does not wait
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
