@@ -15,8 +15,8 @@ check_tolerance check_attend_out_tolerance(const char *implementation, double la
 check_tolerance check_attend_lse_tolerance(void);
 
 /* The part of the first for implementations that round probabilities to bf16: each probability is
- * off by 2^-9 of itself, and they average the keys, so 2^-9 of the largest element of a key. 0 for
- * the others. */
+ * off by at most 2^-8 of itself, and they average the keys, whose elements are mostly below half of
+ * the largest one: 2^-9 of that. 0 for the others. */
 double check_attend_probability_error(const char *implementation, double largest_key);
 
 #endif

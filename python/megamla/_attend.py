@@ -158,7 +158,7 @@ def attend_paged(
             implementation, workspace, stream, window_cache, window, window_page_tokens,
             compressed_cache, compressed, compressed_page_tokens, compressed_list, compressed_lens)
     fast = fw.fast_paged
-    if fast is None or fast(id(args)) is not None:
+    if fast is None or fast(*args) is not None:
         run(fw, q, native.attend_paged, args, _AT_WORKSPACE, _AT_STREAM)
         if fw.deferred and made and form == 0:
             out_scale = fw.scales(out_scale, q.shape[0])
@@ -210,7 +210,7 @@ def attend_rows(
     args = (q, positions, cos_sin, sink, list, lens, out, out_scale, lse, max_logits, n_faults, scale,
             layout, q_norm_eps, form, batch_invariant, implementation, workspace, stream, kv)
     fast = fw.fast_rows
-    if fast is None or fast(id(args)) is not None:
+    if fast is None or fast(*args) is not None:
         run(fw, q, native.attend_rows, args, _AT_WORKSPACE, _AT_STREAM)
         if fw.deferred and made and form == 0:
             out_scale = fw.scales(out_scale, q.shape[0])

@@ -54,7 +54,7 @@ def kv_insert(
             0 if format is None else choose(FORMATS, "format", format), page_tokens, norm_weight,
             norm_eps, ratio, choose(_SCALE_FLOORS, "scale_floor", scale_floor), n_faults,
             implementation, workspace, stream)
-    if fw.fast_insert is None or fw.fast_insert(id(args)) is not None:
+    if fw.fast_insert is None or fw.fast_insert(*args) is not None:
         run(fw, rows, native.kv_insert, args, _INSERT_WORKSPACE, _INSERT_STREAM)
 
 

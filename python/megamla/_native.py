@@ -10,7 +10,7 @@ imported later are understood all the same, by the protocols that their types ca
 import os
 import sys
 import threading
-from typing import Any, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 _BINDING = "megamla_binding.so"
 _FRAMEWORKS = ("torch", "numpy", "ml_dtypes")  # the last imports NumPy, and complains without it
@@ -66,31 +66,39 @@ class _Native:
 native = _Native()
 
 
-def bind_fast(name: str, tensor_type: type) -> Optional[Any]:
-    """A function that takes the address of the tuple of all arguments, and reads tensors of this type
-    where they are (python/src/binding_fast.c); None when the type cannot show them."""
+# Of CPython, in the order of python_abi in python/src/binding_fast.c.
+_PYTHON_OBJECTS = (None, ValueError, RuntimeError, MemoryError)
+_PYTHON_FUNCTIONS = ("PyTuple_New", "PyTuple_SetItem", "PyObject_IsInstance", "PyLong_AsLongLong",
+                     "PyFloat_AsDouble", "PyDict_GetItemWithError", "PyObject_CallObject",
+                     "PyErr_Occurred", "PyErr_Clear", "PyErr_SetString", "PyEval_SaveThread",
+                     "PyEval_RestoreThread", "Py_IncRef", "Py_DecRef")
+_kept: List[Any] = []  # what functions of bind_fast know the address of
+
+
+def bind_fast(name: str, tensor_type: type, otherwise: Optional[Callable[..., Any]] = None,
+              choices: Sequence[Dict[str, int]] = ({}, {})) -> Optional[Any]:
+    """A function in C that reads tensors of this type where they are (python/src/binding_fast.c), and
+    calls `otherwise` with arguments that it does not take; None when the type cannot show tensors."""
     capsule = getattr(tensor_type, "__dlpack_c_exchange_api__", None)
     one_lock = getattr(sys, "_is_gil_enabled", lambda: True)
     if capsule is None or sys.implementation.name != "cpython" or not one_lock():
         return None
     import ctypes
 
-    api = ctypes.pythonapi
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", api))
+    api, number, any_object = ctypes.pythonapi, ctypes.c_void_p, ctypes.py_object
+    pointer = ctypes.PYFUNCTYPE(number, any_object, ctypes.c_char_p)(("PyCapsule_GetPointer", api))
+    make = ctypes.PYFUNCTYPE(any_object, number, number, number)(("PyCFunction_NewEx", api))
     try:
         exchange = pointer(capsule, b"dlpack_exchange_api")
-    except (ValueError, TypeError):
+        functions = [ctypes.cast(getattr(api, f), number).value for f in _PYTHON_FUNCTIONS]
+        python = (number * (len(_PYTHON_OBJECTS) + len(functions)))(
+            *map(id, _PYTHON_OBJECTS), *functions)
+    except (AttributeError, ValueError, TypeError):
         return None
-
-    def address(function: str) -> int:
-        return ctypes.cast(getattr(api, function), ctypes.c_void_p).value or 0
-
-    fast = native.bind_fast(
-        name, exchange, id(tensor_type), id(None), address("PyTuple_GetItem"),
-        address("PyObject_IsInstance"), address("PyLong_AsLongLong"), address("PyFloat_AsDouble"),
-        address("PyErr_Occurred"), address("PyErr_Clear"), address("PyEval_SaveThread"),
-        address("PyEval_RestoreThread"))
-    if fast is not None:
-        fast.release_gil = False  # it gives up Python's lock itself, once it has read the tensors
-    return fast
+    call = native.bind_fast(name, exchange, id(tensor_type), id(object), id(otherwise),
+                            *map(id, choices), ctypes.addressof(python), ctypes.sizeof(python))
+    if call is None:
+        return None
+    _kept.append((tensor_type, otherwise, choices))
+    # The method lies in the object behind its head, which is as long as that of any other.
+    return make(call + object.__basicsize__, call, None)

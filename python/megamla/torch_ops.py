@@ -18,11 +18,9 @@ import torch
 
 from . import _attend, _cache, _weights
 from ._attend import AttendResult
-from ._frameworks import framework_of
+from ._native import bind_fast
 
 _LIBRARY = torch.library.Library("megamla", "DEF")
-_OUT_FORMS, _Q_LAYOUTS = _attend.OUT_FORMS, _attend.Q_LAYOUTS
-_fast_paged = framework_of(torch.empty(0)).fast_paged
 
 _QUERY = "Tensor q, Tensor positions, Tensor cos_sin, "
 _PAGED = (_QUERY + "Tensor window_cache, Tensor window_list, Tensor? window_lens, "
@@ -73,15 +71,6 @@ def _attend_paged_out(q, positions, cos_sin, window_cache, window_list, window_l
                       compressed_cache, compressed_list, compressed_lens, out, out_scale, lse,
                       max_logits, scale, sink, q_layout="standard", q_norm_eps=None,
                       out_form="fp8_permuted", batch_invariant=False):
-    try:  # _attend.attend_paged in short: nothing has to be made, and PyTorch checked the types
-        args = (q, positions, cos_sin, sink, window_list, window_lens, out, out_scale, lse, max_logits,
-                None, scale, _Q_LAYOUTS[q_layout], q_norm_eps, _OUT_FORMS[out_form], batch_invariant,
-                None, None, None, window_cache, 0, 0, compressed_cache, 0, 0, compressed_list,
-                compressed_lens)
-        if _fast_paged is not None and _fast_paged(id(args)) is None:
-            return
-    except KeyError:
-        pass
     _attend.attend_paged(
         q, positions, cos_sin, window_cache, window_list, window_lens, compressed_cache,
         compressed_list, compressed_lens, scale=scale, sink=sink, q_layout=q_layout,
@@ -158,11 +147,23 @@ _IMPLEMENTATIONS: Dict[str, Tuple[Any, Any]] = {
     "kv_gather_out": (_kv_gather_out, _fake_nothing), "project": (_project, _fake_project),
 }
 
+
+def _kernel(name: str, function: Any) -> Any:
+    """What the dispatcher calls: a function in C where there is one, which takes the arguments as they
+    come and leaves those that it does not understand to the one here, or that one."""
+    if name not in ("attend_paged_out", "attend_rows_out"):
+        return function
+    choices = (_attend.Q_LAYOUTS, _attend.OUT_FORMS)
+    return bind_fast(name, torch.Tensor, function, choices) or function
+
+
 for _name, _schema in _SCHEMAS.items():
     _function, _fake = _IMPLEMENTATIONS[_name]
     _LIBRARY.define(_name + _schema, tags=(torch.Tag.pt2_compliant_tag,))
     # One implementation for all devices: the library finds out where the tensors are.
-    _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
+    _LIBRARY.impl(_name, _kernel(_name, _function), "CompositeExplicitAutograd")
+    if _schema.endswith("-> ()"):  # PyTorch need not look for results to warn of gradients of
+        _LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake("megamla::" + _name, _fake, lib=_LIBRARY)
 
 _OPS = torch.ops.megamla

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "python/src/binding_call.h"
+#include "python/src/binding_places.h"
 
 enum {
     GROUP_CHUNKS = MMLA_GROUP_DIM / MMLA_OUT_CHUNK_DIM,
@@ -167,42 +168,6 @@ read_list(call *c, int i, const char *name, int i_lens, const char *lens_name, i
                      call_row_stride(c, &list, name)};
 }
 
-/* Places of the arguments both forms of the call share; the Python side has the same order. */
-enum {
-    AT_Q,
-    AT_POSITIONS,
-    AT_COS_SIN,
-    AT_SINK,
-    AT_LIST,
-    AT_LENS,
-    AT_OUT,
-    AT_OUT_SCALE,
-    AT_LSE,
-    AT_MAX_LOGITS,
-    AT_N_FAULTS,
-    AT_SCALE,
-    AT_Q_LAYOUT,
-    AT_Q_NORM_EPS,
-    AT_OUT_FORM,
-    AT_BATCH_INVARIANT,
-    AT_IMPLEMENTATION,
-    AT_WORKSPACE,
-    AT_STREAM,
-    AT_SHARED_END,
-    /* attend_paged */
-    AT_WINDOW_CACHE = AT_SHARED_END,
-    AT_WINDOW_FORMAT,
-    AT_WINDOW_PAGE_TOKENS,
-    AT_COMPRESSED_CACHE,
-    AT_COMPRESSED_FORMAT,
-    AT_COMPRESSED_PAGE_TOKENS,
-    AT_COMPRESSED_LIST,
-    AT_COMPRESSED_LENS,
-    AT_PAGED_END,
-    /* attend_rows */
-    AT_KV = AT_SHARED_END,
-    AT_ROWS_END
-};
 static_assert((int)AT_PAGED_END <= (int)CALL_ARGUMENTS_MAX, "a call has no room for its arguments");
 
 /* q [T, H, 512]; its inner two dimensions lie closely, tokens may be further apart. */

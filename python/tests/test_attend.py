@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 import megamla
 import oracle
-from attend_case import AttendCase, bf16_noise
+from attend_case import AttendCase, bf16_noise, rounds_probabilities
 from conftest import MAKERS, installed, make_framework
 
 FORMATS = [("v41_fp8", "v41_fp4"), ("v41_fp8", "v41_fp8"), ("v4", "v4"), ("v41_fp4", "v41_fp4"),
@@ -265,3 +265,44 @@ def test_results_do_not_depend_on_the_number_of_threads(cpu_fw):
 def test_noise_is_not_all_zero():
     """The oracle's own: inputs that would let a wrong answer pass."""
     assert np.abs(oracle.bf16_value(bf16_noise(np.random.default_rng(0), (4, 512)))).mean() > 0.5
+
+
+@pytest.mark.parametrize("rows", [None, 40])
+def test_rounded_probabilities_have_a_bound_of_their_own(rows):
+    """The oracle's own: rounding them to bf16, and nothing else, goes past the bound of those who do
+    not, and stays within its own; rounding them to three bits less does not."""
+    case = AttendCase(1 if rows is None else 2, t=5, rows=rows, out_form="bf16")
+    want, more = case.expected()[0], oracle.probability_error(case.rows_of_token)
+
+    def check(rounded, more):
+        out = case.expected(rounded=rounded)[0]
+        oracle.assert_output("bf16", oracle.bf16_bits(out), None, want, more)
+
+    def bf16(p):
+        return oracle.bf16_value(oracle.bf16_bits(p))
+
+    def five_bits(p):
+        mantissa, exponent = np.frexp(p)
+        return np.round(mantissa * 32) / 32 * 2.0 ** exponent
+
+    check(lambda p: p, 0.0)
+    check(bf16, more)
+    for rounded, allowed in ((bf16, 0.0), (five_bits, more)):
+        with pytest.raises(AssertionError, match="^out: off by"):
+            check(rounded, allowed)
+
+
+def test_an_error_that_is_small_everywhere_is_found():
+    """The oracle's own: no element of these is beyond its bound."""
+    case = AttendCase(1, t=5, out_form="bf16")
+    want, more = case.expected()[0], oracle.probability_error(case.rows_of_token)
+    rng = np.random.default_rng(0)
+    noisy = want + more * rng.uniform(-0.5, 0.5, want.shape)
+    with pytest.raises(AssertionError, match="^out: cosine distance"):
+        oracle.assert_output("bf16", oracle.bf16_bits(noisy), None, want, more)
+
+
+def test_only_names_of_bf16_have_rounded_probabilities():
+    assert not rounds_probabilities("cpu") and not rounds_probabilities("cpu", "reference")
+    if megamla.supports(8, device="cuda"):
+        assert rounds_probabilities("cuda")

@@ -56,20 +56,79 @@ def test_operators_pass_pytorch_s_own_checks(ops, torch, form):
         given = [None if x is None else x.clone() for x in made]
         out_op = (torch.ops.megamla.attend_paged_out if rows is None
                   else torch.ops.megamla.attend_rows_out)
-        checks = ("test_schema", "test_faketensor") if form == "bf16" else ("test_faketensor",)
+        checks = ("test_faketensor", "test_autograd_registration")
+        if form == "bf16":
+            checks += ("test_schema", "test_aot_dispatch_dynamic")
         torch.library.opcheck(out_op.default, (*a.values(), *given, scale, sink), k,
                               test_utils=checks)
 
 
-def test_out_operator_writes_what_it_is_given(ops, torch, fw):
-    case = AttendCase(3, t=5, compressed_page_tokens=32)
+OPTIONS = [{}, dict(out_form="bf16"), dict(out_form="fp8_128", sink=False),
+           dict(out_form="fp8", q_layout="fused", q_norm=True, lens=False)]
+
+
+def out_call(ops, fw, torch, rows, options):
+    """A case, its results filled with something else, and a call of the operator that writes them."""
+    case = AttendCase(3, t=5, rows=rows, compressed_page_tokens=32, **options)
     a, k = arguments(case, fw), keywords(case)
     scale, sink = k.pop("scale"), a.pop("sink")
-    given = megamla.attend_paged(**a, sink=sink, scale=scale, **k, max_logits=True)
+    given = case.function(**a, sink=sink, scale=scale, **k, max_logits=True)
     for tensor in given:
-        tensor.view(torch.uint8 if tensor.element_size() == 1 else torch.int32).fill_(3)
-    torch.ops.megamla.attend_paged_out.default(*a.values(), *given, scale, sink, **k)
+        if tensor is not None:
+            tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[tensor.element_size()]).fill_(3)
+    op = torch.ops.megamla.attend_paged_out if rows is None else torch.ops.megamla.attend_rows_out
+
+    def call(**other):
+        inputs, rest = ({n: other.get(n, of[n]) for n in of} for of in (a, k))
+        op.default(*inputs.values(), *given, scale, sink, **rest)
+
+    return case, given, call
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("rows", [None, 30])
+def test_out_operators_write_what_they_are_given(ops, torch, fw, rows, options):
+    case, given, call = out_call(ops, fw, torch, rows, options)
+    call()
     case.check(fw, given)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("rows", [None, 30])
+def test_out_operators_need_no_function_of_python(ops, torch, fw, rows, options, monkeypatch):
+    """Where PyTorch can show its tensors; binding_fast.c takes the arguments as they come."""
+    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("this PyTorch has no exchange API of DLPack")
+    case, given, call = out_call(ops, fw, torch, rows, options)
+    for name in ("attend_paged", "attend_rows"):
+        monkeypatch.setattr(ops._attend, name, None)
+    call()
+    case.check(fw, given)
+
+
+@pytest.mark.parametrize("rows", [None, 30])
+def test_out_operators_name_what_is_wrong(ops, torch, rows):
+    case, given, call = out_call(ops, make_framework("torch-cpu"), torch, rows, dict(q_norm=True))
+    for wrong, message in [(dict(positions=torch.zeros(2, dtype=torch.int32)), "positions: has 2 in"),
+                           (dict(positions=torch.zeros(5)), "positions: holds float32"),
+                           (dict(q_layout="twisted"), "q_layout: is 'twisted', must be one of"),
+                           (dict(out_form="fp9"), "out_form: is 'fp9', must be one of"),
+                           (dict(q_norm_eps=0.0), "q_norm_eps: is 0, must be finite")]:
+        with pytest.raises(ValueError, match="^" + message):
+            call(**wrong)
+        assert (given.lse.view(torch.int32) == 3).all()
+    with pytest.raises(ValueError, match="^positions: of token 0 is 20, must"):
+        call(positions=torch.full((5,), 20, dtype=torch.int32))
+
+
+def test_out_operators_take_parameters(ops, torch):
+    """A subclass of the tensor type, and one that wants a gradient, which there is none of."""
+    for gradient in (False, True):
+        case, given, call = out_call(ops, make_framework("torch-cpu"), torch, None, {})
+        q = make_framework("torch-cpu").put(case.q, "bf16")
+        call(q=torch.nn.Parameter(q, requires_grad=gradient))
+        case.check(make_framework("torch-cpu"), given)
+        assert not given.lse.requires_grad
 
 
 def test_wrong_arguments_are_named(ops):
@@ -168,7 +227,7 @@ def test_work_goes_to_the_current_stream(torch):
     fw = make_framework("torch-cuda")
     case = AttendCase(8, t=5)
     a = case.arguments(fw)
-    q = a["q"].clone()
+    q = torch.full_like(a["q"], float("nan"))  # what a call reads that does not wait
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
