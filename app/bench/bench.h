@@ -59,13 +59,13 @@ struct bench_session;
 typedef struct bench_options {
     uint64_t seed;
     bool quick;
+    bool batch_invariant; /* attention on a GPU */
+    bool warm;            /* every call of attend_paged has the same inputs */
     bench_corrupt corrupt;
     mmla_device device;
-    bool batch_invariant;       /* attention on a GPU */
     bench_lengths lengths;      /* of attention */
     int32_t n_keys;             /* with BENCH_LENGTHS_KEYS: 1 .. BENCH_KEYS */
     int32_t padded_percent;     /* tokens without any key, of attention */
-    bool warm;                  /* every call of attend_paged has the same inputs */
     int32_t page_tokens;        /* of the caches of attention; 0: 64 */
     int32_t n_layers;           /* whose pages take turns in them; 0: 1 */
     const char *op;             /* NULL: all */
