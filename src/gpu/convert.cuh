@@ -133,17 +133,15 @@ GPU_DEVICE uint32_t gpu_e2m1_factor_128th(float scale) {
     return gpu_bf16x2_from_f32x2(scale * 0x1p119f, scale * 0x1p119f);
 }
 
-/* Eight e2m1 codes times a scale, as 128ths of that: bf16, all exact. The codes are shifted to where
- * bf16 has its exponent, which makes them 2^-126 of their values. */
+/* Eight e2m1 codes times a scale, as 128ths of that: bf16, all exact. */
 GPU_DEVICE uint4 gpu_bf16x8_from_e2m1x8_by(uint32_t codes, uint32_t factor) {
-    const uint32_t magnitude = 0x01C001C0u, sign = 0x80008000u;
-    /* Codes i and i + 4 of the eight share a register. */
-    const uint32_t x04 = gpu_mul_bf16x2((codes << 6 & magnitude) | (codes << 12 & sign), factor);
-    const uint32_t x15 = gpu_mul_bf16x2((codes << 2 & magnitude) | (codes << 8 & sign), factor);
-    const uint32_t x26 = gpu_mul_bf16x2((codes >> 2 & magnitude) | (codes << 4 & sign), factor);
-    const uint32_t x37 = gpu_mul_bf16x2((codes >> 6 & magnitude) | (codes & sign), factor);
-    return make_uint4(__byte_perm(x04, x15, 0x5410), __byte_perm(x26, x37, 0x5410),
-                      __byte_perm(x04, x15, 0x7632), __byte_perm(x26, x37, 0x7632));
+    uint32_t x[4]; /* codes i and i + 4 share a register */
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        x[i] = gpu_mul_bf16x2(mmla_e2m1x2_to_bf16x2_times_2_minus_126th(codes, i), factor);
+    }
+    return make_uint4(__byte_perm(x[0], x[1], 0x5410), __byte_perm(x[2], x[3], 0x5410),
+                      __byte_perm(x[0], x[1], 0x7632), __byte_perm(x[2], x[3], 0x7632));
 }
 
 /* Both in one. */

@@ -31,6 +31,14 @@ MMLA_INLINE uint32_t mmla_e2m1x2_to_f16x2_times_2_14th(uint32_t byte) {
     return (apart & 0x00080008u) << 12 | (apart & 0x00070007u) << 9;
 }
 
+/* Codes i and i + 4 of eight e2m1 codes as two bf16, i from 0 to 3, a constant: 2^-126 times their
+ * values. A product puts both the magnitude and, six bits further on, the sign in their places. */
+MMLA_INLINE uint32_t mmla_e2m1x2_to_bf16x2_times_2_minus_126th(uint32_t codes, const int i) {
+    const uint32_t word = i < 2 ? codes : codes >> 8;
+    return (i % 2 == 0 ? (word & 0x000F000Fu) * 0x1040u : (word & 0x00F000F0u) * 0x0104u) &
+           0x81C081C0u;
+}
+
 /* The other way: two fp16 magnitudes, 2^-14 times numbers that are at most 6, to the nearest e2m1
  * codes, ties to even; their signs are the highest bits of the halves of `signs`. As fp16, e2m1's
  * codes are the multiples of 2^9, and subnormals begin in both formats at the same place. */

@@ -66,6 +66,24 @@ static void e2m1_from_f16_is_e2m1_for_every_magnitude_up_to_6(void **state) {
     }
 }
 
+/* Every pair of codes, with all other bits set and clear. */
+static void e2m1_pair_as_bf16_is_e2m1_for_every_pair(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const uint32_t both = 15u << 4 * i | 15u << 4 * (i + 4);
+        for (uint32_t pair = 0; pair < 256; pair++) {
+            const uint32_t codes = (pair & 15) << 4 * i | pair >> 4 << 4 * (i + 4);
+            const uint32_t alone = mmla_e2m1x2_to_bf16x2_times_2_minus_126th(codes, i);
+            assert_int_equal(mmla_e2m1x2_to_bf16x2_times_2_minus_126th(codes | ~both, i), alone);
+            for (int k = 0; k < 2; k++) {
+                const float x = mmla_bf16_to_f32((uint16_t)(alone >> 16 * k)) * 0x1p126f;
+                assert_int_equal(mmla_bits_of_f32(x),
+                                 mmla_bits_of_f32(mmla_e2m1_to_f32(pair >> 4 * k & 15)));
+            }
+        }
+    }
+}
+
 static void bf16_nans_are_found_in_either_half(void **state) {
     (void)state;
     for (uint32_t code = 0; code < 65536; code++) {
@@ -90,6 +108,7 @@ int main(void) {
         cmocka_unit_test(e2m1_by_bits_is_e2m1_for_every_code),
         cmocka_unit_test(e2m1_pair_as_f16_is_e2m1_for_every_byte),
         cmocka_unit_test(e2m1_from_f16_is_e2m1_for_every_magnitude_up_to_6),
+        cmocka_unit_test(e2m1_pair_as_bf16_is_e2m1_for_every_pair),
         cmocka_unit_test(bf16_nans_are_found_in_either_half),
         cmocka_unit_test(ue8m0_by_bits_is_ue8m0_for_every_byte),
     };
