@@ -61,8 +61,17 @@ GPU_DEVICE void gpu_cp_async16_zero(uint32_t smem, const void *global, bool vali
                  : "memory");
 }
 
-/* Sixteen bytes of memory that nobody writes meanwhile into registers, or zeros when not valid. Volatile,
- * unlike __ldg: it is issued where it stands, ahead of its use. */
+/* Sixteen bytes of memory that nobody writes meanwhile into registers. Volatile, unlike __ldg: the
+ * compiler keeps it where it stands, ahead of its use; the assembler may still delay it. */
+GPU_DEVICE uint4 gpu_load16(const void *global) {
+    uint4 x;
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(global));
+    return x;
+}
+
+/* Sixteen bytes, or zeros when not valid. */
 GPU_DEVICE uint4 gpu_load16_or_zero(const void *global, bool valid) {
     uint4 x;
     asm volatile("{\n"
@@ -96,30 +105,16 @@ GPU_DEVICE uint4 gpu_load16_or_zero_stream(const void *global, bool valid) {
     return x;
 }
 
-/* The same with four and two bytes, through L1: neighbours have others of the same 32. */
-GPU_DEVICE uint32_t gpu_load4_or_zero(const void *global, bool valid) {
-    uint32_t x;
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "setp.ne.b32 p, %2, 0;\n"
-                 "mov.b32 %0, 0;\n"
-                 "@p ld.global.nc.u32 %0, [%1];\n"
-                 "}"
-                 : "=r"(x)
-                 : "l"(global), "r"((int32_t)valid));
+/* Eight and two bytes, through L1: neighbours have others of the same 32. */
+GPU_DEVICE uint2 gpu_load8(const void *global) {
+    uint2 x;
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(global));
     return x;
 }
 
-GPU_DEVICE uint32_t gpu_load2_or_zero(const void *global, bool valid) {
-    uint32_t x;
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "setp.ne.b32 p, %2, 0;\n"
-                 "mov.b32 %0, 0;\n"
-                 "@p ld.global.nc.u16 %0, [%1];\n"
-                 "}"
-                 : "=r"(x)
-                 : "l"(global), "r"((int32_t)valid));
+GPU_DEVICE uint32_t gpu_load2(const void *global) {
+    uint16_t x;
+    asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(x) : "l"(global));
     return x;
 }
 
@@ -128,8 +123,20 @@ GPU_DEVICE void gpu_prefetch_l1(const void *global) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(global));
 }
 
-/* Sixteen bytes or zeros, with a hint to bring all of the 128 bytes around them into L2: for a stream
- * of which a thread takes the next 64 bytes soon. */
+/* Brings the line of an address, which must be readable, into L2. */
+GPU_DEVICE void gpu_prefetch_l2_line(const void *global) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
+/* The same for so many bytes; address and number are multiples of 16. Does nothing before 9.0. */
+GPU_DEVICE void gpu_prefetch_l2(const void *global, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes));
+#endif
+}
+
+/* Sixteen bytes or zeros, with a hint to bring all of the 128 bytes around them into L2: for a
+ * stream of which a thread takes the next 64 bytes soon. */
 GPU_DEVICE void gpu_cp_async16_zero_stream(uint32_t smem, const void *global, bool valid) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(smem), "l"(global),
                  "r"(valid ? 16 : 0)
@@ -141,8 +148,8 @@ GPU_DEVICE void gpu_cp_async_commit(void) {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Until at most n of the thread's newest groups are unfinished. The instruction takes a constant, so
- * n is one, from 0 to 7, and the switch folds away. */
+/* Until at most n of the thread's newest groups are unfinished. The instruction takes a constant,
+ * so n is one, from 0 to 7, and the switch folds away. */
 GPU_DEVICE void gpu_cp_async_wait(const int n) {
     switch (n) {
     case 1:

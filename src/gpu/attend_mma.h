@@ -24,6 +24,7 @@ typedef struct attend_mma_params {
     int64_t n_tokens;
     int32_t n_heads;
     int32_t n_head_tiles; /* CTAs that share a token's heads */
+    int32_t tile_heads;   /* heads of each, but for the last (attend_wgmma alone) */
     int32_t n_splits;     /* CTAs that share a token's keys */
     int32_t rotate;       /* 0: q is rotated already, and the result stays as it is */
     const uint16_t *q;

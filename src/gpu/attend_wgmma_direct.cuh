@@ -1,10 +1,11 @@
-/* attend_wgmma_direct.cuh - the end of a task whose keys one CTA had: from sums in registers to codes and
- * scales, while the stages fill for the next task.
+/* attend_wgmma_direct.cuh - the end of a task whose keys one CTA had: from sums in registers to
+ * codes and scales, while the stages fill for the next task.
  *
- *     O (registers) --rotate back, scale, cast--> codes --turned among four threads--> out, 8 bytes each
+ *     O (registers) --rotate back, scale, cast--> codes --turned among four threads--> out
  *
- * A thread has two heads and, of each eight dims of its half, two neighbours: a pair of the rotation. The
- * four threads of a head have 32 dims in four groups of eight, one chunk of the output.
+ * A thread has two heads and, of each eight dims of its half, two neighbours: a pair of the
+ * rotation. The four threads of a head have 32 dims in four groups of eight, one chunk of the
+ * output.
  */
 #ifndef MMLA_GPU_ATTEND_WGMMA_DIRECT_CUH
 #define MMLA_GPU_ATTEND_WGMMA_DIRECT_CUH
@@ -21,37 +22,34 @@ enum {
 };
 
 /* The inverse rotation of the last 64 dims, which the second half has at its end. */
-GPU_DEVICE void attend_wgmma_rotate_back(float o[ATTEND_WGMMA_SUMS], const float *cos_sin) {
+GPU_DEVICE void attend_wgmma_rotate_back(float o[ATTEND_WGMMA_SUMS], const float *rope) {
     enum {
         FIRST = ATTEND_WGMMA_SUMS - ATTEND_WGMMA_SUMS * MMLA_ROPE_DIM / ATTEND_WGMMA_GROUP_DIMS
     };
 #pragma unroll
     for (int32_t i = FIRST; i < ATTEND_WGMMA_SUMS; i += 4) {
         const int32_t pair = (i - FIRST) / 4 * 4 + threadIdx.x % 4;
-        const float c = cos_sin[pair], s = cos_sin[MMLA_ROPE_DIM / 2 + pair];
+        const float c = rope[pair], s = rope[MMLA_ROPE_DIM / 2 + pair];
         mmla_rope_rotate_back(c, s, &o[i], &o[i + 1]);
         mmla_rope_rotate_back(c, s, &o[i + 2], &o[i + 3]);
-        __syncwarp(); /* or all loads are started at once, for which there are no registers */
     }
 }
 
-/* Largest magnitude of n sums from o[i] on of row r (0 or 1), over the four threads of a head. */
-GPU_DEVICE float attend_wgmma_amax(const float o[ATTEND_WGMMA_SUMS],
-                                   const int32_t i,
-                                   const int32_t r,
-                                   const int32_t n) {
+/* Largest magnitude of the first row's sums among n from o[i] on. */
+GPU_DEVICE float
+attend_wgmma_amax(const float o[ATTEND_WGMMA_SUMS], const int32_t i, const int32_t n) {
     float amax = 0.0f; /* of NaN alone: no magnitude */
 #pragma unroll
-    for (int32_t k = i + 2 * r; k < i + n; k += 4) {
+    for (int32_t k = i; k < i + n; k += 4) {
         amax = fmaxf(amax, fmaxf(fabsf(o[k]), fabsf(o[k + 1])));
     }
-    return attend_wgmma_quad_max(amax);
+    return amax;
 }
 
-/* Codes of row r of the chunk whose sums begin at o[i], to its 32 bytes at `out`. */
-GPU_DEVICE void attend_wgmma_put_codes(
-    const float o[ATTEND_WGMMA_SUMS], const int32_t i, const int32_t r, float mul, uint8_t *out) {
-    const int32_t k = i + 2 * r, u = threadIdx.x % 4;
+/* Codes of the first row of the chunk whose sums begin at o[k], to its 32 bytes at `out`. */
+GPU_DEVICE void
+attend_wgmma_put_codes(const float o[ATTEND_WGMMA_SUMS], const int32_t k, float mul, uint8_t *out) {
+    const int32_t u = threadIdx.x % 4;
     const uint32_t h01 = gpu_e4m3x2_from_f32x2(o[k] * mul, o[k + 1] * mul) |
                          gpu_e4m3x2_from_f32x2(o[k + 4] * mul, o[k + 5] * mul) << 16;
     const uint32_t h23 = gpu_e4m3x2_from_f32x2(o[k + 8] * mul, o[k + 9] * mul) |
@@ -63,81 +61,98 @@ GPU_DEVICE void attend_wgmma_put_codes(
     *(uint2 *)(out + 8 * u) = make_uint2(codes.a, codes.b);
 }
 
-/* Scale bytes of four chunks of a head, byte i of chunk c + i, to out_scale; the warp has eight heads from
- * `head` on, of one group. */
+/* The scale byte of a thread's chunk of a head, four of which make a word of out_scale: the chunks
+ * of a head, or, permuted, four heads' same chunk. The warp has eight heads from `head` on, of one
+ * group. */
 GPU_DEVICE void attend_wgmma_put_scales(
-    const attend_mma_params *p, int64_t token, int32_t head, int32_t c, uint32_t bytes) {
-    const int32_t g = threadIdx.x % 32 / 4, u = threadIdx.x % 4;
-    if (p->out_form != MMLA_OUT_FP8_PERMUTED) {
-        if (u == 0) {
-            enum { CHUNKS = MMLA_LATENT_DIM / MMLA_OUT_CHUNK_DIM };
-            *(uint32_t *)(p->out_scale + (token * p->n_heads + head + g) * CHUNKS + c) = bytes;
-        }
-        return;
-    }
-    uint32_t word = 0; /* chunk c + u of four heads */
-#pragma unroll
-    for (int32_t i = 0; i < 4; i++) {
-        const uint32_t theirs = __shfl_sync(~0u, bytes, (g / 4 * 4 + i) * 4 + u);
-        word |= (theirs >> 8 * u & 0xFFu) << 8 * i;
-    }
-    if (g % 4 == 0) {
-        *(uint32_t *)(p->out_scale +
-                      mmla_out_scale_offset(p->scale_strides, token, head + g, c + u)) = word;
+    const attend_mma_params *p, int64_t token, int32_t head, int32_t chunk, uint32_t byte) {
+    const int32_t g = threadIdx.x % 32 / 4;
+    const bool permuted = p->out_form == MMLA_OUT_FP8_PERMUTED;
+    const int32_t i = permuted ? g % 4 : chunk % 4, step = permuted ? 4 : 1;
+    uint32_t word = byte << 8 * i;
+    word |= __shfl_xor_sync(~0u, word, step);
+    word |= __shfl_xor_sync(~0u, word, 2 * step);
+    if (i == 0) {
+        enum { CHUNKS = MMLA_LATENT_DIM / MMLA_OUT_CHUNK_DIM };
+        const int64_t at = permuted
+                               ? mmla_out_scale_offset(p->scale_strides, token, head + g, chunk)
+                               : (token * p->n_heads + head + g) * CHUNKS + chunk;
+        *(uint32_t *)(p->out_scale + at) = word;
     }
 }
 
-/* Row r of a thread's sums as codes; its warp's eight heads begin at `head`. Scales are of chunks of 32
- * dims, or of four chunks (FP8_128). */
+/* Of four maxima that each of the four threads of a head has, thread u gets the largest of maximum
+ * number attend_wgmma_chunk_of(u). */
+GPU_DEVICE float attend_wgmma_quad_maxima(float a0, float a1, float a2, float a3) {
+    const bool odd = threadIdx.x % 2 != 0, high = threadIdx.x / 2 % 2 != 0;
+    const float other0 = __shfl_xor_sync(~0u, odd ? a0 : a2, 1);
+    const float other1 = __shfl_xor_sync(~0u, odd ? a1 : a3, 1);
+    const float kept0 = fmaxf(odd ? a2 : a0, other0), kept1 = fmaxf(odd ? a3 : a1, other1);
+    return fmaxf(high ? kept1 : kept0, __shfl_xor_sync(~0u, high ? kept0 : kept1, 2));
+}
+
+/* The first row of a thread's sums as codes, a scale for every chunk; its warp's eight heads begin
+ * at `head`. */
 GPU_DEVICE void attend_wgmma_direct_fp8(const attend_mma_params *p,
                                         const float o[ATTEND_WGMMA_SUMS],
-                                        const int32_t r,
                                         int64_t token,
                                         int32_t head,
                                         int32_t half,
                                         float factor) {
-    enum { WIDE = MMLA_OUT_WIDE_DIM / MMLA_OUT_CHUNK_DIM, SUMS = ATTEND_WGMMA_CHUNK_SUMS };
-    static_assert(WIDE == 4, "four scale bytes are a word, too");
+    enum { FOUR = 4, SUMS = ATTEND_WGMMA_CHUNK_SUMS }; /* a chunk for each thread of a head */
     const int32_t g = threadIdx.x % 32 / 4, first_dim = half * ATTEND_WGMMA_GROUP_DIMS;
     const bool permuted = p->out_form == MMLA_OUT_FP8_PERMUTED;
-    const bool wide = p->out_form == MMLA_OUT_FP8_128;
     uint8_t *out = p->out + token * p->n_heads * MMLA_LATENT_DIM +
                    (permuted ? mmla_out_permuted_index(head + g, first_dim)
                              : (int64_t)(head + g) * MMLA_LATENT_DIM + first_dim);
     const int32_t step = permuted ? MMLA_HEADS_PER_GROUP * MMLA_OUT_CHUNK_DIM : MMLA_OUT_CHUNK_DIM;
-    uint32_t bytes = 0;
-    float mul = 0.0f;
 #pragma unroll
-    for (int32_t c = 0; c < ATTEND_WGMMA_CHUNKS; c++) {
-        const int32_t i = c * SUMS;
-        if (!wide) {
-            uint32_t byte;
-            mul = attend_mma_out_mul(attend_wgmma_amax(o, i, r, SUMS), factor, &byte);
-            bytes |= byte << c % WIDE * 8;
-            if (c % WIDE == WIDE - 1) {
-                attend_wgmma_put_scales(p, token, head,
-                                        half * ATTEND_WGMMA_CHUNKS + c / WIDE * WIDE, bytes);
-                bytes = 0;
-            }
-        } else if (c % WIDE == 0) {
-            const float s =
-                fmaxf(MMLA_AMAX_FLOOR, attend_wgmma_amax(o, i, r, WIDE * SUMS) * factor) /
-                MMLA_E4M3_MAX;
-            mul = factor / s;
-            if (threadIdx.x % 4 == 0) {
-                ((float *)p->out_scale)[(token * p->n_heads + head + g) *
-                                            (MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM) +
-                                        (half * ATTEND_WGMMA_CHUNKS + c) / WIDE] = s;
-            }
+    for (int32_t first = 0; first < ATTEND_WGMMA_CHUNKS; first += FOUR) {
+        const int32_t i = first * SUMS;
+        const float amax = attend_wgmma_quad_maxima(
+            attend_wgmma_amax(o, i, SUMS), attend_wgmma_amax(o, i + SUMS, SUMS),
+            attend_wgmma_amax(o, i + 2 * SUMS, SUMS), attend_wgmma_amax(o, i + 3 * SUMS, SUMS));
+        uint32_t byte;
+        const float mul = attend_mma_out_mul(amax, factor, &byte);
+        attend_wgmma_put_scales(
+            p, token, head,
+            half * ATTEND_WGMMA_CHUNKS + first + attend_wgmma_chunk_of(threadIdx.x % 4), byte);
+#pragma unroll
+        for (int32_t c = 0; c < FOUR; c++) {
+            const float of_chunk =
+                __shfl_sync(~0u, mul, (threadIdx.x & ~3u) + attend_wgmma_chunk_of(c));
+            attend_wgmma_put_codes(o, i + c * SUMS, of_chunk, out);
+            out += step;
         }
-        attend_wgmma_put_codes(o, i, r, mul, out);
-        out += step;
+    }
+}
+
+/* The same with a scale for every four chunks. */
+GPU_DEVICE void attend_wgmma_direct_wide(const attend_mma_params *p,
+                                         const float o[ATTEND_WGMMA_SUMS],
+                                         int64_t row,
+                                         int32_t half,
+                                         float factor) {
+    enum { CHUNKS = MMLA_OUT_WIDE_DIM / MMLA_OUT_CHUNK_DIM, SUMS = ATTEND_WGMMA_CHUNK_SUMS };
+    uint8_t *out = p->out + row * MMLA_LATENT_DIM + half * ATTEND_WGMMA_GROUP_DIMS;
+    float *scale = (float *)p->out_scale + row * (MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM) +
+                   half * (ATTEND_WGMMA_GROUP_DIMS / MMLA_OUT_WIDE_DIM);
+#pragma unroll
+    for (int32_t first = 0; first < ATTEND_WGMMA_CHUNKS; first += CHUNKS) {
+        const float amax = attend_wgmma_quad_max(attend_wgmma_amax(o, first * SUMS, CHUNKS * SUMS));
+        const float s = fmaxf(MMLA_AMAX_FLOOR, amax * factor) / MMLA_E4M3_MAX;
+        *scale++ = s; /* the same by four threads */
+        const float mul = factor / s;
+#pragma unroll
+        for (int32_t c = 0; c < CHUNKS; c++) {
+            attend_wgmma_put_codes(o, (first + c) * SUMS, mul, out);
+            out += MMLA_OUT_CHUNK_DIM;
+        }
     }
 }
 
 GPU_DEVICE void attend_wgmma_direct_bf16(const attend_mma_params *p,
                                          const float o[ATTEND_WGMMA_SUMS],
-                                         const int32_t r,
                                          int64_t row,
                                          int32_t half,
                                          float factor) {
@@ -145,34 +160,43 @@ GPU_DEVICE void attend_wgmma_direct_bf16(const attend_mma_params *p,
         (uint32_t *)((uint16_t *)p->out + row * MMLA_LATENT_DIM + half * ATTEND_WGMMA_GROUP_DIMS) +
         threadIdx.x % 4;
 #pragma unroll
-    for (int32_t i = 2 * r; i < ATTEND_WGMMA_SUMS; i += 4) {
+    for (int32_t i = 0; i < ATTEND_WGMMA_SUMS; i += 4) {
         out[i / 4 * 4] = gpu_bf16x2_from_f32x2(o[i] * factor, o[i + 1] * factor);
     }
 }
 
-/* A thread's sums to out. */
+/* A thread's sums to out. Both rows go through the same code, which is long: the second row takes
+ * the first one's place. */
 GPU_DEVICE void attend_wgmma_direct_store(const attend_mma_params *p,
                                           const attend_wgmma_task *task,
-                                          const float *factors,
+                                          float factor[2],
                                           float o[ATTEND_WGMMA_SUMS]) {
     const int32_t thread = threadIdx.x % ATTEND_WGMMA_GROUP;
     const int32_t half = threadIdx.x / ATTEND_WGMMA_GROUP;
-    if (half == 1 && p->rotate && task->position >= 0) {
-        attend_wgmma_rotate_back(o, p->cos_sin + (int64_t)task->position * MMLA_ROPE_DIM);
-    }
-#pragma unroll
+#pragma unroll 1
     for (int32_t r = 0; r < 2; r++) {
         const int32_t first = thread / 32 * 16 + 8 * r; /* of eight heads */
-        if (first >= task->n_heads) {
-            continue;
+        if (first < task->n_heads) {
+            const int32_t head = task->first_head + first;
+            const int64_t row = task->token * p->n_heads + head + thread % 32 / 4;
+            switch (p->out_form) {
+            case MMLA_OUT_BF16:
+                attend_wgmma_direct_bf16(p, o, row, half, factor[0]);
+                break;
+            case MMLA_OUT_FP8_128:
+                attend_wgmma_direct_wide(p, o, row, half, factor[0]);
+                break;
+            default:
+                attend_wgmma_direct_fp8(p, o, task->token, head, half, factor[0]);
+                break;
+            }
         }
-        const int32_t head = task->first_head + first, g = thread % 32 / 4;
-        const float factor = factors[first + g];
-        if (p->out_form == MMLA_OUT_BF16) {
-            attend_wgmma_direct_bf16(p, o, r, task->token * p->n_heads + head + g, half, factor);
-        } else {
-            attend_wgmma_direct_fp8(p, o, r, task->token, head, half, factor);
+#pragma unroll
+        for (int32_t i = 0; i < ATTEND_WGMMA_SUMS; i += 4) {
+            o[i] = o[i + 2];
+            o[i + 1] = o[i + 3];
         }
+        factor[0] = factor[1];
     }
 }
 

@@ -20,29 +20,43 @@ static mmla_gpu_launch launch_of(int32_t s) {
     };
 }
 
-static int64_t n_tasks_of(const mmla_attend_problem *p, int64_t n_tokens) {
-    return n_tokens * ((p->desc.n_heads + ATTEND_WGMMA_HEADS - 1) / ATTEND_WGMMA_HEADS);
+/* How a call is divided: tasks of a token and up to tile_heads heads, each by n_splits CTAs.
+ * Neither tile_heads nor how many CTAs there are changes a result's bits. */
+typedef struct division {
+    int32_t tile_heads;
+    int32_t n_splits;
+} division;
+
+static int64_t n_tasks_of(const mmla_attend_problem *p, int64_t n_tokens, int32_t tile_heads) {
+    return n_tokens * ((p->desc.n_heads + tile_heads - 1) / tile_heads);
 }
 
-/* Estimated cycles when s CTAs share a token, as many clusters of that size at a time as there are. The
- * constants were set by hand after times on an H200 (8 .. 128 heads, 1 .. 1024 tokens, 128 + 512 keys of
- * 528 + 288); only the order of two estimates decides anything. */
-static int64_t cycles(const mmla_attend_problem *p, int64_t n_tasks, int32_t s) {
-    enum { BEGIN = 12000, END = 6000, A_BLOCK = 7000, JOIN = 11000 };
-    const int64_t share = (mmla_attend_mma_width(p) + s - 1) / s;
+/* Estimated cycles of a call. As many clusters work at a time as there are. The
+ * constants were set by hand after times on an H200 (8 .. 128 heads, 1 .. 1024 tokens, 128 + 512
+ * keys of 528 + 288); only the order of two estimates decides anything. */
+static int64_t cycles(const mmla_attend_problem *p, int64_t n_tokens, division d) {
+    enum { BEGIN = 8000, END = 6000, A_BLOCK = 3500, JOIN = 6000, JOIN_A_HEAD = 115 };
+    const int64_t share = (mmla_attend_mma_width(p) + d.n_splits - 1) / d.n_splits;
     const int64_t blocks = (share + ATTEND_WGMMA_KEYS - 1) / ATTEND_WGMMA_KEYS;
-    const int64_t clusters = p->clusters[log2_of(s)]; /* at the same time */
-    const int64_t turns = (n_tasks + clusters - 1) / clusters;
-    return BEGIN + turns * (END + blocks * A_BLOCK + (s > 1 ? JOIN : 0));
+    const int64_t clusters = mmla_max_i64(p->clusters[log2_of(d.n_splits)], 1); /* at once */
+    const int64_t turns = (n_tasks_of(p, n_tokens, d.tile_heads) + clusters - 1) / clusters;
+    const int64_t heads = mmla_min_i64(d.tile_heads, p->desc.n_heads);
+    const int64_t join = d.n_splits > 1 ? JOIN + JOIN_A_HEAD * heads : 0;
+    return BEGIN + turns * (END + blocks * A_BLOCK + join);
 }
 
-static int32_t splits_of(const mmla_attend_problem *p, int64_t n_tasks) {
-    if (p->desc.batch_invariant) {
-        return mmla_attend_mma_invariant_splits(p);
-    }
-    int32_t best = 1;
-    for (int32_t s = 2; s <= ATTEND_WGMMA_SPLITS_MAX && p->clusters[log2_of(s)] > 0; s *= 2) {
-        best = cycles(p, n_tasks, s) < cycles(p, n_tasks, best) ? s : best;
+static division division_of(const mmla_attend_problem *p, int64_t n_tokens) {
+    enum { FEWEST_HEADS = 16 };
+    const int32_t fixed = p->desc.batch_invariant ? mmla_attend_mma_invariant_splits(p) : 0;
+    division best = {ATTEND_WGMMA_HEADS, fixed > 0 ? fixed : 1};
+    for (int32_t s = 1; s <= ATTEND_WGMMA_SPLITS_MAX; s *= 2) {
+        if (p->clusters[log2_of(s)] == 0 || (fixed > 0 && s != fixed)) {
+            continue;
+        }
+        for (int32_t heads = ATTEND_WGMMA_HEADS; heads >= FEWEST_HEADS; heads /= 2) {
+            const division d = {heads, s};
+            best = cycles(p, n_tokens, d) < cycles(p, n_tokens, best) ? d : best;
+        }
     }
     return best;
 }
@@ -58,20 +72,15 @@ static int32_t splits_needed(const mmla_attend_problem *p) {
     return p->desc.batch_invariant ? mmla_attend_mma_invariant_splits(p) : 1;
 }
 
-/* Where this kernel is behind those of every GPU (H200, 128 + 512 keys; src/ops/attend/README.md has the
- * times). It computes with 64 heads however few there are, so up to 16 pay for what is not there as soon
- * as every multiprocessor has a token of its own. And a handful of tokens with many heads is joined
- * faster through L2 than from one multiprocessor's memory to another's. A batch-invariant plan is of
- * one kind for any number of tokens. */
+/* Very few heads leave most of a matrix instruction empty, which counts once there is no CTA to
+ * spare: on an H200 8 heads take 243 us here and 205 there at 1,024 tokens, 16 heads 259 and 274.
+ * In the batch-invariant mode the number of tokens decides nothing. */
 bool mmla_attend_wgmma_pays(const mmla_attend_problem *p, int64_t n_tokens) {
-    enum { FEW_HEADS = 16, JOINED_HEADS = 24, FEW_TOKENS = 4 };
+    enum { FEW_HEADS = 8 };
     if (!is_width_taken(p) || p->clusters[log2_of(splits_needed(p))] == 0) {
         return false;
     }
-    if (p->desc.n_heads <= FEW_HEADS) {
-        return !p->desc.batch_invariant && n_tasks_of(p, n_tokens) <= p->gpu.n_sms;
-    }
-    return p->desc.batch_invariant || p->desc.n_heads <= JOINED_HEADS || n_tokens > FEW_TOKENS;
+    return p->desc.n_heads > FEW_HEADS || (!p->desc.batch_invariant && n_tokens <= p->gpu.n_sms);
 }
 
 /* Loads the kernel, and asks how many clusters of every size run at once. */
@@ -110,18 +119,21 @@ mmla_status mmla_attend_hopper_load(void *problem, mmla_error *err) {
 
 mmla_status
 mmla_attend_wgmma_fused(const mmla_attend_problem *p, const mmla_attend_args *args, void *stream) {
-    /* Numbers of tasks are 32 bits, to which the number of clusters is added, and so is that of CTAs. */
+    /* Numbers of tasks are 32 bits, to which the number of clusters is added, and so is that of
+     * CTAs. */
     enum { TASKS_MAX = (1 << 30) / ATTEND_WGMMA_SPLITS_MAX };
     attend_mma_params params = mmla_attend_mma_fused_params_get(p, args);
-    params.n_head_tiles = (int32_t)n_tasks_of(p, 1);
+    const division d = division_of(p, args->n_tokens);
+    params.tile_heads = d.tile_heads;
+    params.n_head_tiles = (int32_t)n_tasks_of(p, 1, d.tile_heads);
+    params.n_splits = d.n_splits;
     const int64_t at_once = TASKS_MAX / params.n_head_tiles;
     for (int64_t first = 0; first < args->n_tokens; first += at_once) {
         params.first_token = first;
         params.n_tokens = mmla_min_i64(at_once, args->n_tokens - first);
         const int64_t n_tasks = params.n_tokens * params.n_head_tiles;
-        params.n_splits = splits_of(p, n_tasks);
-        /* CTAs on their own take tasks in turns; a cluster has one. Its loading warps wait for the end of the
-         * task before by the parity of a barrier, and would lose count of several without keys. */
+        /* CTAs on their own take tasks in turns; a cluster has one, so that its stages may hold the
+         * sums of it at the end. */
         const int64_t clusters =
             params.n_splits > 1 ? n_tasks : mmla_min_i64(n_tasks, p->clusters[0]);
         mmla_gpu_launch launch = launch_of(params.n_splits);

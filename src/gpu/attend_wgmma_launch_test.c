@@ -1,4 +1,5 @@
-/* attend_wgmma_launch_test.c - what attend_wgmma_launch_cuda.c launches, on a device that only notes it. */
+/* attend_wgmma_launch_test.c - what attend_wgmma_launch_cuda.c launches, on a device that only
+ * notes it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@ void attend_wgmma_bf16_sm90a(attend_mma_params p) {
 static struct {
     int32_t clusters[4]; /* of 1, 2, 4, 8 blocks, at the same time */
     int64_t n_launches, n_tokens, n_ctas;
-    int32_t n_splits, cluster;
+    int32_t n_splits, tile_heads, n_head_tiles;
 } device;
 
 mmla_status
@@ -48,11 +49,15 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     assert_int_equal(a->first_token, device.n_tokens);
     assert_int_equal(launch->cluster, a->n_splits);
     assert_int_equal(launch->grid[0] % launch->cluster, 0);
+    assert_in_range(a->tile_heads, 8, ATTEND_WGMMA_HEADS);
+    assert_int_equal(a->n_head_tiles, (a->n_heads + a->tile_heads - 1) / a->tile_heads);
     assert_true(launch->grid[0] > 0 && launch->grid[0] <= INT32_MAX);
     device.n_launches++;
     device.n_tokens += a->n_tokens;
     device.n_ctas = launch->grid[0];
     device.n_splits = a->n_splits;
+    device.tile_heads = a->tile_heads;
+    device.n_head_tiles = a->n_head_tiles;
     return MMLA_OK;
 }
 
@@ -92,18 +97,29 @@ static void launch_clusters_have_one_task_each(void **state) {
     for (int32_t heads = 8; heads <= 128; heads += 8) {
         for (int batch_invariant = 0; batch_invariant < 2; batch_invariant++) {
             const mmla_attend_problem p = problem_of(heads, batch_invariant != 0);
-            const int64_t tiles = (heads + 63) / 64;
             for (int64_t n = 1; n < 2000; n = n * 3 / 2 + 1) {
                 run(&p, n);
                 assert_int_equal(device.n_launches, 1);
+                const int64_t tasks = n * device.n_head_tiles;
                 if (device.n_splits > 1) {
-                    assert_int_equal(device.n_ctas, n * tiles * device.n_splits);
+                    assert_int_equal(device.n_ctas, tasks * device.n_splits);
                 } else {
-                    assert_true(device.n_ctas <= 132 && device.n_ctas <= n * tiles);
+                    assert_true(device.n_ctas <= 132 && device.n_ctas <= tasks);
                 }
             }
         }
     }
+}
+
+/* The join is a third of a token's time with all heads in a CTA, and CTAs are free. */
+static void launch_heads_of_one_token_are_spread(void **state) {
+    (void)state;
+    const mmla_attend_problem p = problem_of(64, false);
+    run(&p, 1);
+    assert_int_equal(device.tile_heads, 16);
+    assert_int_equal(device.n_ctas, 4 * 8);
+    run(&p, 1024); /* as few conversions of a key as possible */
+    assert_int_equal(device.tile_heads, 64);
 }
 
 static void launch_few_tokens_are_split_as_far_as_clusters_fit(void **state) {
@@ -143,9 +159,9 @@ static void launch_pays_by_heads_and_tokens_or_by_heads_alone(void **state) {
     assert_true(mmla_attend_wgmma_pays(&p, 1));
     assert_true(mmla_attend_wgmma_pays(&p, 132));
     assert_false(mmla_attend_wgmma_pays(&p, 133));
-    p = problem_of(64, false);
-    assert_false(mmla_attend_wgmma_pays(&p, 1));
-    assert_true(mmla_attend_wgmma_pays(&p, 16));
+    p = problem_of(16, false);
+    assert_true(mmla_attend_wgmma_pays(&p, 1));
+    assert_true(mmla_attend_wgmma_pays(&p, 4096));
     for (int32_t heads = 8; heads <= 128; heads += 8) {
         p = problem_of(heads, true);
         for (int64_t n = 1; n <= 4096; n *= 4) {
@@ -178,6 +194,7 @@ static void launch_leaves_the_widest_lists_to_the_other_kernels(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launch_clusters_have_one_task_each),
+        cmocka_unit_test(launch_heads_of_one_token_are_spread),
         cmocka_unit_test(launch_few_tokens_are_split_as_far_as_clusters_fit),
         cmocka_unit_test(launch_invariant_splits_are_those_of_the_widths),
         cmocka_unit_test(launch_more_tokens_than_numbers_take_several),

@@ -1,22 +1,24 @@
 /* attend_wgmma_math.cuh - the multiplying warpgroups of attend_wgmma_kernel.cu.
  *
- *     the first    S [64 heads][64 keys] = q tile . K tile      softmax, probabilities to smem
+ *     the first    S [64 heads][48 keys] = q tile . K tile      softmax, probabilities to smem
  *                  O [64 heads][dims 0 .. 255] += prob . K tile
  *     the second   O [64 heads][dims 256 .. 511] += prob . K tile
- *                  q of the next task to its tile, once the last scores are done
+ *
+ * The first has scores of a block and sums of the block before under way at the same time, so that
+ * the matrix units work during its softmax. Between the start of either and the wait for the
+ * second nobody waits at a barrier, or the compiler waits for the products first.
  *
  * A thread has two heads, rows g and g + 8 of its warp's sixteen, of S and of O. The maximum that
  * scores are taken against rises only when one exceeds it by 2^ATTEND_WGMMA_SLACK, so that O has to
- * be multiplied seldom; probabilities are at most that large, which costs no accuracy in floating
- * point. Both warpgroups skip the same multiplications, because the factor tells them.
+ * be multiplied, and the maximum be asked of the four threads of a head, seldom; probabilities are
+ * at most that large, which costs no accuracy in floating point. Both warpgroups skip the same
+ * multiplications, because the factor tells them.
  */
 #ifndef MMLA_GPU_ATTEND_WGMMA_MATH_CUH
 #define MMLA_GPU_ATTEND_WGMMA_MATH_CUH
 
-#include <float.h>
-
 #include "gpu/attend_mma_math.cuh"
-#include "gpu/attend_wgmma_load.cuh"
+#include "gpu/attend_wgmma_tile.h"
 #include "gpu/barrier.cuh"
 #include "gpu/wgmma.cuh"
 
@@ -29,48 +31,86 @@ enum {
     ATTEND_WGMMA_SUMS = ATTEND_WGMMA_HEADS * ATTEND_WGMMA_GROUP_DIMS / 128
 };
 
-/* Of a thread's two heads. l is the sum over the thread's own keys. */
+/* Of a thread's two heads. The maximum and the sum l are over the thread's own keys. */
 typedef struct attend_wgmma_softmax {
     float logit[2];     /* factor of the scores, base 2 */
     float reference[2]; /* what logits are taken against */
+    float maximum[2];
     float l[2];
+    float alpha[2]; /* what the sums are to be multiplied with before the next block's */
+    bool has_keys;
 } attend_wgmma_softmax;
 
-/* Scores of a block: S = q . K^T over 512 dims. */
+/* Where the tiles and the barriers of the block with number `turn` among all of the CTA are. */
+GPU_DEVICE uint32_t attend_wgmma_k_tile(uint32_t tiles, uint32_t turn) {
+    return tiles + ATTEND_WGMMA_AT_STAGES + turn % ATTEND_WGMMA_STAGES * ATTEND_WGMMA_TILE_BYTES;
+}
+
+GPU_DEVICE uint32_t attend_wgmma_prob_tile(uint32_t tiles, uint32_t turn) {
+    return tiles + ATTEND_WGMMA_AT_PROB + turn % ATTEND_WGMMA_PROBS * ATTEND_WGMMA_PROB_BYTES;
+}
+
+GPU_DEVICE void attend_wgmma_wait_full(attend_wgmma_state *state, uint32_t turn) {
+    gpu_barrier_wait(gpu_smem_address(&state->full[turn % ATTEND_WGMMA_STAGES]),
+                     turn / ATTEND_WGMMA_STAGES & 1);
+}
+
+/* Until both warpgroups have multiplied with the probabilities two blocks before `turn`, whose
+ * place it takes. */
+GPU_DEVICE void attend_wgmma_wait_prob_empty(attend_wgmma_state *state, uint32_t turn) {
+    if (turn >= ATTEND_WGMMA_PROBS) {
+        const uint32_t before = turn - ATTEND_WGMMA_PROBS;
+        gpu_barrier_wait(gpu_smem_address(&state->empty[before % ATTEND_WGMMA_STAGES]),
+                         before / ATTEND_WGMMA_STAGES & 1);
+    }
+}
+
+GPU_DEVICE void attend_wgmma_wait_prob_full(attend_wgmma_state *state, uint32_t turn) {
+    gpu_barrier_wait(gpu_smem_address(&state->prob_full[turn % ATTEND_WGMMA_PROBS]),
+                     turn / ATTEND_WGMMA_PROBS & 1);
+}
+
+/* A warp's arrival at a barrier of its CTA. */
+GPU_DEVICE void attend_wgmma_arrive(uint64_t *barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        gpu_barrier_arrive(gpu_smem_address(barrier));
+    }
+}
+
+/* Starts the scores of a block: S = q . K^T over 512 dims. */
 GPU_DEVICE void
-attend_wgmma_scores(float s[ATTEND_WGMMA_SCORES], uint32_t q_tile, uint32_t k_tile) {
-    const uint64_t q = gpu_wgmma_tile(q_tile), k = gpu_wgmma_tile(k_tile);
-    gpu_wgmma_begin();
+attend_wgmma_scores_begin(float s[ATTEND_WGMMA_SCORES], uint32_t q_tile, uint32_t k_tile) {
+    /* Reductions tell the compiler that all threads have the same numbers: descriptors made of them
+     * stay in uniform registers, two instructions each instead of eight. */
+    const uint64_t q = gpu_wgmma_tile(__reduce_max_sync(~0u, q_tile));
+    const uint64_t k = gpu_wgmma_tile(__reduce_max_sync(~0u, k_tile));
 #pragma unroll
     for (int32_t i = 0; i < MMLA_LATENT_DIM / GPU_WGMMA_DEPTH; i++) {
         enum { STEPS = ATTEND_WGMMA_COLUMN_DIMS / GPU_WGMMA_DEPTH };
-        const uint64_t off =
-            i / STEPS * (ATTEND_WGMMA_COLUMN_BYTES >> 4) + i % STEPS * GPU_WGMMA_STEP;
-        gpu_wgmma_n64(s, q + off, k + off, i != 0);
+        const uint64_t step = i % STEPS * GPU_WGMMA_STEP;
+        gpu_wgmma_n48(s, q + i / STEPS * (ATTEND_WGMMA_Q_COLUMN_BYTES >> 4) + step,
+                      k + i / STEPS * (ATTEND_WGMMA_COLUMN_BYTES >> 4) + step, i != 0);
     }
     gpu_wgmma_commit();
-    gpu_wgmma_wait();
-    gpu_wgmma_use(s, ATTEND_WGMMA_SCORES);
 }
 
-/* O += prob . K, the warpgroup's 256 dims. */
+/* Starts O += prob . K, the warpgroup's 256 dims. */
 GPU_DEVICE void
-attend_wgmma_accumulate(float o[ATTEND_WGMMA_SUMS], uint32_t prob, uint32_t k_tile, int32_t half) {
-    const uint64_t p = gpu_wgmma_tile(prob);
+attend_wgmma_sums_begin(float o[ATTEND_WGMMA_SUMS], uint32_t prob, uint32_t k_tile, int32_t half) {
+    const uint64_t p =
+        gpu_wgmma_matrices(prob, ATTEND_WGMMA_PROB_STEP_BYTES, ATTEND_WGMMA_PROB_MATRIX_BYTES);
     const uint64_t k = gpu_wgmma_tile_across(k_tile + half * (ATTEND_WGMMA_TILE_BYTES / 2),
                                              ATTEND_WGMMA_COLUMN_BYTES);
-    gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
-    gpu_wgmma_begin();
 #pragma unroll
     for (int32_t i = 0; i < ATTEND_WGMMA_KEYS / GPU_WGMMA_DEPTH; i++) {
+        const uint64_t probs = p + i * (2 * ATTEND_WGMMA_PROB_STEP_BYTES >> 4);
         const uint64_t keys = k + i * GPU_WGMMA_STEP_ACROSS;
-        gpu_wgmma_n128_across(o, p + i * GPU_WGMMA_STEP, keys);
-        gpu_wgmma_n128_across(o + ATTEND_WGMMA_SUMS / 2, p + i * GPU_WGMMA_STEP,
+        gpu_wgmma_n128_across(o, probs, keys);
+        gpu_wgmma_n128_across(o + ATTEND_WGMMA_SUMS / 2, probs,
                               keys + (2 * ATTEND_WGMMA_COLUMN_BYTES >> 4));
     }
     gpu_wgmma_commit();
-    gpu_wgmma_wait();
-    gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
 }
 
 /* O times the factors of the thread's two heads, when any of the warp's is not 1. */
@@ -106,52 +146,57 @@ GPU_DEVICE void attend_wgmma_mask(float s[ATTEND_WGMMA_SCORES], uint64_t valid) 
     }
 }
 
-/* Scores to probabilities times 2^log2_scale, in place, and the factors of O. The rows of the tile are to
- * be multiplied with that, so the scores are, too. A NaN score is no maximum, and makes its head's sum
- * NaN. `maximum` and `alpha` are of the thread's first head, the other's are eight further on. */
+/* Scores to probabilities times 2^log2_scale, in place, and the factors of O. The rows of the tile
+ * are to be multiplied with that, so the scores are, too. A NaN score is no maximum, and makes its
+ * head's sum NaN. */
 GPU_DEVICE void attend_wgmma_softmax_step(float s[ATTEND_WGMMA_SCORES],
                                           attend_wgmma_softmax *sm,
-                                          float log2_scale,
-                                          float *maximum,
-                                          float *alpha) {
-    const float scale = exp2f(log2_scale), inverse = exp2f(-log2_scale);
+                                          int32_t log2_scale) {
+    const float scale = mmla_f32_of_bits((127 + log2_scale) << 23);
+    const float inverse = mmla_f32_of_bits((127 - log2_scale) << 23);
+    float most[2] = {-INFINITY, -INFINITY}, logit[2], subtract[2], sum[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int32_t i = 0; i < ATTEND_WGMMA_SCORES; i += 2) {
+        most[i / 2 % 2] = fmaxf(most[i / 2 % 2], fmaxf(s[i], s[i + 1]));
+    }
+    bool rises = false;
 #pragma unroll
     for (int32_t r = 0; r < 2; r++) {
-        const float logit = sm->logit[r] * scale;
-        float most = -INFINITY;
-#pragma unroll
-        for (int32_t i = 2 * r; i < ATTEND_WGMMA_SCORES; i += 4) {
-            most = fmaxf(most, fmaxf(s[i], s[i + 1]));
-        }
-        most = attend_wgmma_quad_max(most) * logit;
-        float factor = 1.0f;
-        if (most - sm->reference[r] > ATTEND_WGMMA_SLACK) {
-            factor = gpu_exp2(sm->reference[r] - most);
-            sm->reference[r] = most;
-            sm->l[r] *= factor;
-        }
-        if (threadIdx.x % 4 == 0) {
-            maximum[8 * r] = fmaxf(maximum[8 * r], most);
-            alpha[8 * r] = factor;
-        }
-        /* Before any finite score the reference is -inf, which must not be subtracted. */
-        const float subtract =
-            (sm->reference[r] == -INFINITY ? 0.0f : sm->reference[r]) - log2_scale;
-        float sum = 0.0f;
-#pragma unroll
-        for (int32_t i = 2 * r; i < ATTEND_WGMMA_SCORES; i += 4) {
-            s[i] = gpu_exp2(fmaf(s[i], logit, -subtract));
-            s[i + 1] = gpu_exp2(fmaf(s[i + 1], logit, -subtract));
-            sum += s[i] + s[i + 1];
-        }
-        sm->l[r] = fmaf(sum, inverse, sm->l[r]);
+        logit[r] = sm->logit[r] * scale;
+        most[r] *= logit[r];
+        sm->maximum[r] = fmaxf(sm->maximum[r], most[r]);
+        sm->alpha[r] = 1.0f;
+        rises |= most[r] - sm->reference[r] > ATTEND_WGMMA_SLACK;
     }
+    if (__any_sync(~0u, rises)) {
+#pragma unroll
+        for (int32_t r = 0; r < 2; r++) {
+            const float all = attend_wgmma_quad_max(most[r]);
+            if (all - sm->reference[r] > ATTEND_WGMMA_SLACK) {
+                sm->alpha[r] = gpu_exp2(sm->reference[r] - all);
+                sm->reference[r] = all;
+            }
+        }
+    }
+#pragma unroll
+    for (int32_t r = 0; r < 2; r++) {
+        /* Before any finite score the reference is -inf, which must not be subtracted. */
+        subtract[r] = (sm->reference[r] == -INFINITY ? 0.0f : sm->reference[r]) - (float)log2_scale;
+    }
+#pragma unroll
+    for (int32_t i = 0; i < ATTEND_WGMMA_SCORES; i += 2) {
+        const int32_t r = i / 2 % 2;
+        s[i] = gpu_exp2(fmaf(s[i], logit[r], -subtract[r]));
+        s[i + 1] = gpu_exp2(fmaf(s[i + 1], logit[r], -subtract[r]));
+        sum[r] += s[i] + s[i + 1];
+    }
+    sm->l[0] = fmaf(sum[0], inverse, sm->l[0] * sm->alpha[0]);
+    sm->l[1] = fmaf(sum[1], inverse, sm->l[1] * sm->alpha[1]);
 }
 
 /* Probabilities to their tile. */
 GPU_DEVICE void attend_wgmma_put_probabilities(const float s[ATTEND_WGMMA_SCORES], uint32_t tile) {
     const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t row = 16 * warp + lane % 16;
 #pragma unroll
     for (int32_t i = 0; i < ATTEND_WGMMA_SCORES; i += 8) { /* 16 keys: four matrices of 8 x 8 */
         uint32_t p[4];
@@ -159,111 +204,103 @@ GPU_DEVICE void attend_wgmma_put_probabilities(const float s[ATTEND_WGMMA_SCORES
         for (int32_t k = 0; k < 4; k++) {
             p[k] = gpu_bf16x2_from_f32x2(s[i + 2 * k], s[i + 2 * k + 1]);
         }
-        gpu_stmatrix_x4(tile + attend_wgmma_chunk_off(row, i / 4 + lane / 16), p);
+        gpu_stmatrix_x4(tile + attend_wgmma_prob_off(16 * warp + lane % 16, i / 4 + lane / 16), p);
     }
 }
 
-/* Starts copying q of a task to its tile, by one warpgroup. Neighbouring threads take what lies side by side in memory: in
- * the fused layout the two chunks of 16 dims, then the next head; else the chunks of one head. */
-GPU_DEVICE void
-attend_wgmma_fetch_q(const attend_mma_params *p, const attend_wgmma_task *task, uint32_t tile) {
-    enum { CHUNKS = MMLA_LATENT_DIM / ATTEND_WGMMA_CHUNK_DIMS };
-    const uint16_t *q = p->q + task->token * p->q_token_stride;
-    const int32_t heads = task->n_heads, thread = threadIdx.x % ATTEND_WGMMA_GROUP;
-    if (p->q_layout == MMLA_Q_FUSED) {
-        /* Threads left over by few heads start with later columns. */
-        const int32_t starts = ATTEND_WGMMA_GROUP / 2 / heads, pair = thread % 2;
-        const int32_t h = thread / 2 % heads, start = thread / 2 / heads;
-        const int32_t step = p->n_heads * 2 * ATTEND_WGMMA_CHUNK_DIMS; /* to the next 16 dims */
-        q += mmla_q_index(MMLA_Q_FUSED, p->n_heads, task->first_head + h,
-                          start * ATTEND_WGMMA_COLUMN_DIMS + pair * ATTEND_WGMMA_CHUNK_DIMS);
-        for (int32_t column = start; start < starts && column < ATTEND_WGMMA_COLUMNS;
-             column += starts) {
-#pragma unroll
-            for (int32_t k = 0; k < ATTEND_WGMMA_COLUMN_DIMS / 16; k++) {
-                gpu_cp_async16(tile + column * ATTEND_WGMMA_COLUMN_BYTES +
-                                   attend_wgmma_chunk_off(h, 2 * k + pair),
-                               q + k * step);
-            }
-            q += starts * (ATTEND_WGMMA_COLUMN_DIMS / 16) * step;
-        }
-        return;
-    }
-    const int32_t c = thread % CHUNKS;
-    q += c * ATTEND_WGMMA_CHUNK_DIMS;
-#pragma unroll 4
-    for (int32_t h = thread / CHUNKS; h < heads; h += ATTEND_WGMMA_GROUP / CHUNKS) {
-        gpu_cp_async16(tile + attend_wgmma_chunk_off(h, c),
-                       q + mmla_q_index(MMLA_Q_STANDARD, p->n_heads, task->first_head + h, 0));
-    }
-}
-
-/* Waits for q, rotates it in its tile, and finds the factors of its logits. */
-GPU_DEVICE void attend_wgmma_finish_q(const attend_mma_params *p,
-                                      const attend_wgmma_task *task,
-                                      attend_wgmma_state *state,
-                                      uint8_t *tile) {
-    enum { PAIRS = MMLA_ROPE_DIM / 2, FIRST = MMLA_LATENT_DIM - MMLA_ROPE_DIM };
-    const int32_t thread = threadIdx.x % ATTEND_WGMMA_GROUP;
-    if (p->norm_q == NULL && thread < ATTEND_WGMMA_HEADS) {
-        state->logit[thread] = p->scale_log2e;
-    }
-    for (int32_t h = thread / 32; p->norm_q != NULL && h < task->n_heads;
-         h += ATTEND_WGMMA_GROUP / 32) {
-        const float factor = attend_mma_logit_factor(p, task->token, task->first_head + h);
-        if (thread % 32 == 0) {
-            /* Of a q so large that its square is infinite it would be 0, and 0 times the -inf of what is no
-             * key would be NaN. */
-            state->logit[h] = fmaxf(factor, FLT_MIN);
-        }
-    }
-    const bool rotate = p->rotate && task->position >= 0;
-    float c = 0.0f, s = 0.0f;
-    if (rotate) {
-        const float *cos_sin = p->cos_sin + (int64_t)task->position * MMLA_ROPE_DIM;
-        c = cos_sin[thread % PAIRS];
-        s = cos_sin[PAIRS + thread % PAIRS];
-    }
-    gpu_cp_async_wait_all();
-    if (rotate) {
-        const int32_t x = FIRST + 2 * (thread % PAIRS);
-        gpu_warps_sync(2, ATTEND_WGMMA_GROUP);
-#pragma unroll 4
-        for (int32_t h = thread / PAIRS; h < task->n_heads; h += ATTEND_WGMMA_GROUP / PAIRS) {
-            uint32_t *at =
-                (uint32_t *)(tile + attend_wgmma_chunk_off(h, x / ATTEND_WGMMA_CHUNK_DIMS) +
-                             x % ATTEND_WGMMA_CHUNK_DIMS * 2);
-            float2 pair = gpu_f32x2_from_bf16x2(*at);
-            mmla_rope_rotate(c, s, &pair.x, &pair.y);
-            *at = gpu_bf16x2_from_f32x2(pair.x, pair.y);
-        }
-    }
-    gpu_fence_async();
-    gpu_barrier_arrive(gpu_smem_address(&state->q_full));
-}
-
-/* Scores of the block in a stage, and its probabilities and the factors of O to smem. */
+/* From the scores of block `turn` to its probabilities and factors of O, for both warpgroups. */
 GPU_DEVICE void attend_wgmma_probabilities(attend_wgmma_state *state,
-                                           uint32_t q_tile,
-                                           uint32_t k_tile,
-                                           uint32_t prob,
-                                           int32_t stage,
+                                           uint32_t tiles,
+                                           uint32_t turn,
+                                           uint64_t valid,
+                                           int32_t log2_scale,
+                                           float s[ATTEND_WGMMA_SCORES],
                                            attend_wgmma_softmax *sm) {
-    float s[ATTEND_WGMMA_SCORES];
-    attend_wgmma_scores(s, q_tile, k_tile);
+    const uint32_t prob = turn % ATTEND_WGMMA_PROBS;
+    sm->has_keys |= valid != 0;
+    attend_wgmma_mask(s, valid);
+    attend_wgmma_softmax_step(s, sm, log2_scale);
     const int32_t head = attend_wgmma_sum_row(threadIdx.x, 0);
-    const uint64_t valid = state->valid[stage];
-    if (valid != 0 && threadIdx.x % 32 == 0) {
-        state->has_keys[threadIdx.x / 32] = 1.0f;
+    if (threadIdx.x % 4 == 0) {
+        state->alpha[prob][head] = sm->alpha[0];
+        state->alpha[prob][head + 8] = sm->alpha[1];
     }
-    if (valid != ~(uint64_t)0) {
-        attend_wgmma_mask(s, valid);
-    }
-    attend_wgmma_softmax_step(s, sm, state->log2_scale[stage], state->maximum + head,
-                              state->alpha[stage] + head);
-    attend_wgmma_put_probabilities(s, prob);
+    attend_wgmma_put_probabilities(s, attend_wgmma_prob_tile(tiles, turn));
     gpu_fence_async();
-    gpu_barrier_arrive(gpu_smem_address(&state->prob_full[stage]));
+    gpu_barrier_arrive(gpu_smem_address(&state->prob_full[prob]));
+}
+
+/* The blocks of a task, of which there is at least one, by the first warpgroup; `turn` is the
+ * number of the first. */
+GPU_DEVICE void attend_wgmma_first_blocks(attend_wgmma_state *state,
+                                          uint32_t tiles,
+                                          uint32_t turn,
+                                          int32_t n_blocks,
+                                          attend_wgmma_softmax *sm,
+                                          float o[ATTEND_WGMMA_SUMS]) {
+    float s[ATTEND_WGMMA_SCORES];
+    attend_wgmma_wait_full(state, turn);
+    attend_wgmma_wait_prob_empty(state, turn);
+    gpu_wgmma_begin();
+    attend_wgmma_scores_begin(s, tiles + ATTEND_WGMMA_AT_Q, attend_wgmma_k_tile(tiles, turn));
+    gpu_wgmma_wait_all();
+    gpu_wgmma_use(s, ATTEND_WGMMA_SCORES);
+    attend_wgmma_probabilities(state, tiles, turn, state->valid[turn % ATTEND_WGMMA_STAGES],
+                               state->log2_scale[turn % ATTEND_WGMMA_STAGES], s, sm);
+#pragma unroll 1
+    for (const uint32_t last = turn + n_blocks - 1; turn != last; turn++) {
+        attend_wgmma_wait_full(state, turn + 1);
+        attend_wgmma_wait_prob_empty(state, turn + 1);
+        attend_wgmma_wait_prob_full(state, turn);
+        /* Loaded before shared memory is busy. */
+        const uint64_t valid = state->valid[(turn + 1) % ATTEND_WGMMA_STAGES];
+        const int32_t log2_scale = state->log2_scale[(turn + 1) % ATTEND_WGMMA_STAGES];
+        attend_wgmma_rescale(o, sm->alpha[0], sm->alpha[1]);
+        gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
+        gpu_wgmma_begin();
+        attend_wgmma_scores_begin(s, tiles + ATTEND_WGMMA_AT_Q,
+                                  attend_wgmma_k_tile(tiles, turn + 1));
+        attend_wgmma_sums_begin(o, attend_wgmma_prob_tile(tiles, turn),
+                                attend_wgmma_k_tile(tiles, turn), 0);
+        gpu_wgmma_wait_but_newest();
+        gpu_wgmma_use(s, ATTEND_WGMMA_SCORES);
+        attend_wgmma_probabilities(state, tiles, turn + 1, valid, log2_scale, s, sm);
+        gpu_wgmma_wait_all();
+        gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
+        attend_wgmma_arrive(&state->empty[turn % ATTEND_WGMMA_STAGES]);
+    }
+    attend_wgmma_arrive(&state->q_empty); /* no more scores are to come */
+    attend_wgmma_wait_prob_full(state, turn);
+    attend_wgmma_rescale(o, sm->alpha[0], sm->alpha[1]);
+    gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
+    gpu_wgmma_begin();
+    attend_wgmma_sums_begin(o, attend_wgmma_prob_tile(tiles, turn),
+                            attend_wgmma_k_tile(tiles, turn), 0);
+    gpu_wgmma_wait_all();
+    gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
+    attend_wgmma_arrive(&state->empty[turn % ATTEND_WGMMA_STAGES]);
+}
+
+/* The same by the second. */
+GPU_DEVICE void attend_wgmma_second_blocks(attend_wgmma_state *state,
+                                           uint32_t tiles,
+                                           uint32_t turn,
+                                           int32_t n_blocks,
+                                           float o[ATTEND_WGMMA_SUMS]) {
+    const int32_t head = attend_wgmma_sum_row(threadIdx.x % ATTEND_WGMMA_GROUP, 0);
+#pragma unroll 1
+    for (const uint32_t end = turn + n_blocks; turn != end; turn++) {
+        attend_wgmma_wait_prob_full(state, turn);
+        const float *alpha = &state->alpha[turn % ATTEND_WGMMA_PROBS][head];
+        attend_wgmma_rescale(o, alpha[0], alpha[8]);
+        gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
+        gpu_wgmma_begin();
+        attend_wgmma_sums_begin(o, attend_wgmma_prob_tile(tiles, turn),
+                                attend_wgmma_k_tile(tiles, turn), 1);
+        gpu_wgmma_wait_all();
+        gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
+        attend_wgmma_arrive(&state->empty[turn % ATTEND_WGMMA_STAGES]);
+    }
 }
 
 #undef GPU_DEVICE

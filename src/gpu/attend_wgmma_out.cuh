@@ -1,17 +1,17 @@
-/* attend_wgmma_out.cuh - the end of a task of attend_wgmma_kernel.cu: joining the CTAs that shared a
- * token's keys, and from sums to codes and scales.
+/* attend_wgmma_out.cuh - the end of a task of attend_wgmma_kernel.cu: joining the CTAs that shared
+ * a token's keys, and from sums to codes and scales.
  *
- *     O (registers) --> where the stages were (fp32, smem)      maxima and sums --> every CTA's state
- *     parts_full: those of all CTAs of the cluster are there
- *     weights exp2(m - max) --> O = sum of weight * part, in the order of the splits, each CTA some of
- *     the dims of every head --rotate back, scale, cast--> out
- *     parts_empty: all CTAs have read, the stages may be filled again
+ *     O (registers) --> where the stages were (fp32, smem)      maxima and sums --> state
+ *     a barrier of the cluster: those of all CTAs are there
+ *     weights exp2(m - max) --> O = sum of weight * part, in the order of the splits, each CTA some
+ *     of the dims of every head --rotate back, scale, cast--> out
+ *     another: all CTAs have read, and may leave
  */
 #ifndef MMLA_GPU_ATTEND_WGMMA_OUT_CUH
 #define MMLA_GPU_ATTEND_WGMMA_OUT_CUH
 
 #include "gpu/attend_mma_out.cuh"
-#include "gpu/attend_wgmma_load.cuh"
+#include "gpu/attend_wgmma_list.cuh"
 #include "gpu/attend_wgmma_math.cuh"
 
 #define GPU_DEVICE static __device__ __forceinline__
@@ -34,36 +34,17 @@ GPU_DEVICE void attend_wgmma_leave_sums(const float o[ATTEND_WGMMA_SUMS], uint8_
     }
 }
 
-/* What the first warpgroup found of its heads, to all CTAs of the cluster. */
-GPU_DEVICE void attend_wgmma_tell(const attend_wgmma_softmax *sm,
-                                  attend_wgmma_state *state,
-                                  int32_t split,
-                                  int32_t n_splits) {
+/* What the first warpgroup found of its heads, for all CTAs of the cluster. */
+GPU_DEVICE void attend_wgmma_tell(const attend_wgmma_softmax *sm, attend_wgmma_state *state) {
 #pragma unroll
     for (int32_t r = 0; r < 2; r++) {
-        __syncwarp(); /* one thread of four wrote the maximum */
         const float l = attend_wgmma_quad_sum(sm->l[r]);
-        const int32_t head = attend_wgmma_sum_row(threadIdx.x, 2 * r);
-        const float4 part = make_float4(sm->reference[r], l, state->maximum[head],
-                                        state->has_keys[threadIdx.x / 32]);
-        float4 *to = (float4 *)&state->part[split][head];
-        for (int32_t rank = threadIdx.x % 4; rank < n_splits; rank += 4) {
-            if (rank == split) {
-                *to = part;
-            } else {
-                gpu_cluster_store4(gpu_cluster_address(gpu_smem_address(to), rank), part);
-            }
+        const float maximum = attend_wgmma_quad_max(sm->maximum[r]);
+        if (threadIdx.x % 4 == 0) {
+            const attend_wgmma_part part = {sm->reference[r], l, maximum,
+                                            sm->has_keys ? 1.0f : 0.0f};
+            state->part[attend_wgmma_sum_row(threadIdx.x, 2 * r)] = part;
         }
-    }
-}
-
-static_assert(sizeof(attend_wgmma_part) == sizeof(float4), "a part is stored at once");
-
-/* A warp's arrival at the same barrier of every CTA of the cluster. */
-GPU_DEVICE void attend_wgmma_arrive_all(uint64_t *barrier, int32_t n_splits) {
-    __syncwarp();
-    if ((int32_t)(threadIdx.x % 32) < n_splits) {
-        gpu_barrier_arrive_at(gpu_smem_address(barrier), threadIdx.x % 32);
     }
 }
 
@@ -75,54 +56,95 @@ attend_wgmma_sink(const attend_mma_params *p, const attend_wgmma_task *task, int
                : p->sink[task->first_head + h] * ATTEND_MMA_LOG2_E;
 }
 
-/* Weights of the parts and the factor of O of head h, if there is one, its lse and max_logits. NaN
- * throughout without a legal position. */
-GPU_DEVICE void attend_wgmma_finish_heads(const attend_mma_params *p,
+/* The factor of O of head h of a task, and its lse and max_logits, which are stored if is_to_store.
+ * NaN throughout without a legal position. */
+GPU_DEVICE float attend_wgmma_finish_head(const attend_mma_params *p,
                                           const attend_wgmma_task *task,
-                                          attend_wgmma_state *state,
+                                          int32_t h,
+                                          attend_wgmma_part all,
                                           float sink,
-                                          int32_t h) {
-    if (h >= task->n_heads) {
-        return;
-    }
-    float reference = -INFINITY, maximum = -INFINITY, sum = 0.0f;
-    bool has_keys = false;
-    for (int32_t s = 0; s < gpu_cluster_size(); s++) {
-        reference = fmaxf(reference, state->part[s][h].reference);
-        maximum = fmaxf(maximum, state->part[s][h].maximum);
-        has_keys |= state->part[s][h].has_keys != 0.0f;
-    }
-    for (int32_t s = 0; s < gpu_cluster_size(); s++) {
-        const float weight = attend_mma_alpha(state->part[s][h].reference, reference, 1.0f);
-        sum = fmaf(state->part[s][h].sum, weight, sum);
-        state->weight[s][h] = weight;
-    }
-    const int32_t head = task->first_head + h;
+                                          bool is_to_store) {
     float factor = 0.0f, lse = INFINITY, max_logit = -INFINITY;
     if (task->position < 0) {
         factor = lse = max_logit = NAN;
-    } else if (has_keys) {
+    } else if (all.has_keys != 0.0f) {
         /* Keys whose scores are all -inf are not "no key". */
-        sum = sum == 0.0f ? NAN : sum;
-        factor = 1.0f / (sum + exp2f(sink - reference));
-        lse = fmaf(reference, ATTEND_MMA_LN_2, logf(sum));
-        max_logit = isnan(sum) ? NAN : maximum * ATTEND_MMA_LN_2;
+        const float sum = all.sum == 0.0f ? NAN : all.sum;
+        factor = 1.0f / (sum + exp2f(sink - all.reference));
+        lse = fmaf(all.reference, ATTEND_MMA_LN_2, logf(sum));
+        max_logit = isnan(sum) ? NAN : all.maximum * ATTEND_MMA_LN_2;
     }
-    state->factor[h] = factor;
-    if (gpu_cluster_rank() == 0) {
-        const int64_t i = task->token * p->n_heads + head;
-        if (p->lse != NULL) {
-            p->lse[i] = lse;
-        }
-        if (p->max_logits != NULL) {
-            p->max_logits[i] = max_logit;
+    const int64_t i = task->token * p->n_heads + task->first_head + h;
+    if (is_to_store && p->lse != NULL) {
+        p->lse[i] = lse;
+    }
+    if (is_to_store && p->max_logits != NULL) {
+        p->max_logits[i] = max_logit;
+    }
+    return factor;
+}
+
+/* The same of a CTA that had all keys, by its first warpgroup: of the thread's two heads, and for
+ * the other warpgroup. */
+GPU_DEVICE void attend_wgmma_finish_own(const attend_mma_params *p,
+                                        const attend_wgmma_task *task,
+                                        const attend_wgmma_softmax *sm,
+                                        const float sink[2],
+                                        float *factors,
+                                        float factor[2]) {
+    const float l[2] = {attend_wgmma_quad_sum(sm->l[0]), attend_wgmma_quad_sum(sm->l[1])};
+#pragma unroll
+    for (int32_t r = 0; r < 2; r++) {
+        const int32_t h = attend_wgmma_sum_row(threadIdx.x, 2 * r);
+        const attend_wgmma_part all = {sm->reference[r], l[r],
+                                       attend_wgmma_quad_max(sm->maximum[r]),
+                                       sm->has_keys ? 1.0f : 0.0f};
+        factor[r] = attend_wgmma_finish_head(p, task, h, all, sink[r],
+                                             h < task->n_heads && threadIdx.x % 4 == 0);
+        if (threadIdx.x % 4 == 0) {
+            factors[h] = factor[r];
         }
     }
 }
 
-/* Four dims of a head, joined from all parts. All loads are started before the first sum: each takes as
- * long as one from L2. What was not left may be any bits; loading it does no harm. */
-GPU_DEVICE void attend_wgmma_join(const attend_wgmma_state *state,
+/* The same of head h, if there is one, from what n_splits CTAs found, and the weights of their
+ * parts. */
+GPU_DEVICE void attend_wgmma_finish_joined(const attend_mma_params *p,
+                                           const attend_wgmma_task *task,
+                                           attend_wgmma_state *state,
+                                           attend_wgmma_weights *weights,
+                                           const int32_t n_splits,
+                                           float sink,
+                                           int32_t h) {
+    if (h >= task->n_heads) {
+        return;
+    }
+    attend_wgmma_part part[ATTEND_WGMMA_SPLITS_MAX];
+#pragma unroll
+    for (int32_t s = 0; s < n_splits; s++) {
+        const float4 x =
+            gpu_cluster_load4(gpu_cluster_address(gpu_smem_address(&state->part[h]), s));
+        part[s] = (attend_wgmma_part){x.x, x.y, x.z, x.w};
+    }
+    attend_wgmma_part all = {-INFINITY, 0.0f, -INFINITY, 0.0f};
+#pragma unroll
+    for (int32_t s = 0; s < n_splits; s++) {
+        all.reference = fmaxf(all.reference, part[s].reference);
+        all.maximum = fmaxf(all.maximum, part[s].maximum);
+        all.has_keys = fmaxf(all.has_keys, part[s].has_keys);
+    }
+#pragma unroll
+    for (int32_t s = 0; s < n_splits; s++) {
+        const float weight = attend_mma_alpha(part[s].reference, all.reference, 1.0f);
+        all.sum = fmaf(part[s].sum, weight, all.sum);
+        weights->of[s][h] = part[s].has_keys != 0.0f ? weight : -1.0f;
+    }
+    state->factor[h] = attend_wgmma_finish_head(p, task, h, all, sink, gpu_cluster_rank() == 0);
+}
+
+/* Four dims of a head, joined from all parts. All loads are started before the first sum: each
+ * takes as long as one from L2. What was not left may be any bits; loading it does no harm. */
+GPU_DEVICE void attend_wgmma_join(const attend_wgmma_weights *weights,
                                   const int32_t n_splits,
                                   uint32_t sums,
                                   int32_t h,
@@ -140,8 +162,8 @@ GPU_DEVICE void attend_wgmma_join(const attend_wgmma_state *state,
     }
 #pragma unroll
     for (int32_t s = 0; s < n_splits; s++) {
-        const float weight = state->weight[s][h];
-        if (state->part[s][h].has_keys != 0.0f) {
+        const float weight = weights->of[s][h];
+        if (!(weight < 0.0f)) {
             o[0] = fmaf(x[s].x, weight, o[0]);
             o[1] = fmaf(x[s].y, weight, o[1]);
             o[2] = fmaf(x[s].z, weight, o[2]);
@@ -166,8 +188,8 @@ GPU_DEVICE uint32_t attend_wgmma_unit_codes(const float o[ATTEND_WGMMA_UNIT_DIMS
            gpu_e4m3x2_from_f32x2(o[2] * mul, o[3] * mul) << 16;
 }
 
-/* Four dims of a head, rotated back already, to out. Neighbouring threads have neighbouring units, and
- * what shares a scale is in one warp. */
+/* Four dims of a head, rotated back already, to out. Neighbouring threads have neighbouring units,
+ * and what shares a scale is in one warp. */
 GPU_DEVICE void attend_wgmma_put(const attend_mma_params *p,
                                  int64_t token,
                                  int32_t head,
@@ -218,6 +240,7 @@ static_assert(ATTEND_WGMMA_UNIT_DIMS * 8 == MMLA_OUT_CHUNK_DIM &&
 GPU_DEVICE void attend_wgmma_joined_store(const attend_mma_params *p,
                                           const attend_wgmma_task *task,
                                           const attend_wgmma_state *state,
+                                          const attend_wgmma_weights *weights,
                                           const int32_t n_splits,
                                           uint32_t sums) {
     /* A wide scale is of 128 dims, which one CTA must have. */
@@ -227,7 +250,7 @@ GPU_DEVICE void attend_wgmma_joined_store(const attend_mma_params *p,
     if (split >= shares) {
         return;
     }
-    /* The number of units divides that of threads, so a thread has the same dims of all its heads. */
+    /* The number of units divides that of threads, so a thread has the same dims of all heads. */
     const int32_t unit = (split << log2_units) + (threadIdx.x & ((1 << log2_units) - 1));
     const int32_t pair =
         unit * (ATTEND_WGMMA_UNIT_DIMS / 2) - (MMLA_LATENT_DIM - MMLA_ROPE_DIM) / 2;
@@ -243,7 +266,7 @@ GPU_DEVICE void attend_wgmma_joined_store(const attend_mma_params *p,
     for (int32_t i = threadIdx.x; i < task->n_heads << log2_units; i += ATTEND_WGMMA_MATH_THREADS) {
         const int32_t h = i >> log2_units;
         float o[ATTEND_WGMMA_UNIT_DIMS];
-        attend_wgmma_join(state, n_splits, sums, h, unit, o);
+        attend_wgmma_join(weights, n_splits, sums, h, unit, o);
         if (rotate) {
 #pragma unroll
             for (int32_t k = 0; k < ATTEND_WGMMA_UNIT_DIMS / 2; k++) {

@@ -1,9 +1,9 @@
-/* attend_wgmma_turn.h - turning a 4 x 4 square of 16-bit elements among four threads, in two exchanges:
- * shared by host and device, so that it is tested without a GPU.
+/* attend_wgmma_turn.h - turning a 4 x 4 square of 16-bit elements among four threads, in two
+ * exchanges: shared by host and device, so that it is tested without a GPU.
  *
- * Thread u has elements h[0 .. 3] in two words, the lower half first, and wants element u of threads 0
- * to 3, in that order. It sends turn_far to thread u ^ 2 and gets turn_begin's `far` from there, then
- * sends turn_near to thread u ^ 1 and gets turn_end's `near`.
+ * Thread u has elements h[0 .. 3] in two words, the lower half first, and wants element u of
+ * threads 0 to 3, in that order. It sends turn_far to thread u ^ 2 and gets turn_begin's `far` from
+ * there, then sends turn_near to thread u ^ 1 and gets turn_end's `near`.
  */
 #ifndef MMLA_GPU_ATTEND_WGMMA_TURN_H
 #define MMLA_GPU_ATTEND_WGMMA_TURN_H
@@ -49,6 +49,12 @@ MMLA_INLINE attend_wgmma_turn attend_wgmma_turn_end(int32_t u, attend_wgmma_turn
     const attend_wgmma_turn end = {attend_wgmma_turn_low(even, odd),
                                    attend_wgmma_turn_high(even, odd)};
     return end;
+}
+
+/* Which of four chunks thread u of a head takes the scale of, and which thread takes that of chunk
+ * u. */
+MMLA_INLINE int32_t attend_wgmma_chunk_of(int32_t u) {
+    return u % 2 * 2 + u / 2;
 }
 
 #endif

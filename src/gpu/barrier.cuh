@@ -1,13 +1,15 @@
-/* barrier.cuh - barriers of some of a CTA's warps, and barriers that lie in shared memory (mbarrier).
+/* barrier.cuh - barriers of some of a CTA's warps, and barriers that lie in shared memory
+ * (mbarrier).
  *
  * PROBLEM    gpu_warps_sync(i, n): all n threads that call it with the same i meet there.
  *
- *            gpu_barrier_...: eight bytes of shared memory count arrivals. Its phase ends with the last one, and the next begins; a
- *            waiter names the parity of the phase it waits for, 0 for the first. Waiting for parity 1
- *            before any phase has ended returns at once. What a thread wrote before it arrived is
- *            seen by those whose wait returned. CTAs of a cluster may arrive at each other's.
+ *            gpu_barrier_...: eight bytes of shared memory count arrivals. Its phase ends with the
+ *            last one, and the next begins; a waiter names the parity of the phase it waits for, 0
+ *            for the first. Waiting for parity 1 before any phase has ended returns at once. What a
+ *            thread wrote before it arrived is seen by those whose wait returned.
  *
- * LIMITS     gpu_warps_sync: i from 1 to 15, n a multiple of 32. The rest: code compiled for 9.0 or
+ * LIMITS     gpu_warps_sync: i from 1 to 15, n a multiple of 32. A phase must not end before all who
+ *            wait for the one before have seen that: by its parity they would wait on. All of it: code compiled for 9.0 or
  *            later; in other code it does nothing and must not be reached.
  */
 #ifndef MMLA_GPU_BARRIER_CUH
@@ -53,15 +55,6 @@ GPU_DEVICE uint32_t gpu_cluster_address(uint32_t smem, uint32_t rank) {
     return address;
 }
 
-/* At a barrier of CTA `rank`. */
-GPU_DEVICE void gpu_barrier_arrive_at(uint32_t barrier, uint32_t rank) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
-                     gpu_cluster_address(barrier, rank))
-                 : "memory");
-#endif
-}
-
 /* The hint lets a waiter sleep, instead of asking again and taking turns from those who work. */
 GPU_DEVICE void gpu_barrier_wait(uint32_t barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
@@ -76,15 +69,7 @@ GPU_DEVICE void gpu_barrier_wait(uint32_t barrier, uint32_t parity) {
 #endif
 }
 
-/* The same where what threads of other CTAs wrote is read next. */
-GPU_DEVICE void gpu_barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
-    gpu_barrier_wait(barrier, parity);
-#if __CUDA_ARCH__ >= 900
-    asm volatile("fence.acq_rel.cluster;" ::: "memory");
-#endif
-}
-
-/* Loads from and stores to the shared memory of a CTA of the cluster (gpu_cluster_address). */
+/* A load from the shared memory of a CTA of the cluster (gpu_cluster_address). */
 GPU_DEVICE float4 gpu_cluster_load4(uint32_t address) {
     float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
 #if __CUDA_ARCH__ >= 900
@@ -101,14 +86,6 @@ GPU_DEVICE int32_t gpu_cluster_load(uint32_t address) {
     asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(x) : "r"(address));
 #endif
     return x;
-}
-
-GPU_DEVICE void gpu_cluster_store4(uint32_t address, float4 x) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x),
-                 "f"(x.y), "f"(x.z), "f"(x.w)
-                 : "memory");
-#endif
 }
 
 #undef GPU_DEVICE

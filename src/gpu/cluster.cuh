@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-/* A barrier of all threads of the cluster: what they wrote before, to global memory too, is seen
- * after. */
+/* A barrier of all threads of the cluster that have not exited: what they wrote before, to global memory
+ * too, is seen after. */
 static __device__ __forceinline__ void gpu_cluster_sync(void) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;\n"

@@ -1,8 +1,8 @@
 /* wgmma.cuh - the matrix instructions of Hopper: a warpgroup multiplies tiles of shared memory.
  *
- * PROBLEM    d[64][N] += a[64][16] * b[16][N], bf16 or fp16 factors, fp32 sums, by the 128 threads of
- *            four warps of which the first has a number divisible by four. Thread t of them holds, with
- *            w = t / 32, g = t % 32 / 4 and u = t % 4,
+ * PROBLEM    d[64][N] += a[64][16] * b[16][N], bf16 or fp16 factors, fp32 sums, by 128 threads of
+ *            four warps of which the first has a number divisible by four. Thread t of them holds,
+ *            with w = t / 32, g = t % 32 / 4 and u = t % 4,
  *
  *                d[4 j], d[4 j + 1]        row 16 w + g        columns 8 j + 2 u, 8 j + 2 u + 1
  *                d[4 j + 2], d[4 j + 3]    row 16 w + g + 8    the same
@@ -12,15 +12,15 @@
  *                a[0], a[2]                row 16 w + g        columns 2 u, 2 u + 1; 8 more
  *                a[1], a[3]                row 16 w + g + 8    the same
  *
- *            A use is: gpu_wgmma_begin, products, gpu_wgmma_commit, gpu_wgmma_wait, gpu_wgmma_use of
- *            the sums. Between the first and the last no thread touches the sums, nor writes what a
- *            product takes from registers.
+ *            A use is: gpu_wgmma_begin, products, gpu_wgmma_commit, a wait, gpu_wgmma_use
+ *            of the sums. Between the first and the last no thread touches the sums, nor writes
+ *            what a product takes from registers.
  *
  * TILES      Both factors are tiles in shared memory that a descriptor names: columns of 64 bf16
- *            (128 bytes a row), whose rows lie 128 bytes apart and whose 16-byte chunks are moved to
- *            chunk ^ (row % 8); a column begins at a multiple of 1,024 bytes. A factor may have its
- *            16 (the dim summed over) along the 128 bytes, gpu_wgmma_tile, or along the rows,
- *            gpu_wgmma_tile_across.
+ *            (128 bytes a row), whose rows lie 128 bytes apart and whose 16-byte chunks are moved
+ *            to chunk ^ (row % 8); a column begins at a multiple of 1,024 bytes. A factor may have
+ *            its 16 (the dim summed over) along the 128 bytes, gpu_wgmma_tile, or along the rows,
+ *            gpu_wgmma_tile_across; or be gpu_wgmma_matrices.
  *
  * NUMERICS   As in mma.cuh.
  *
@@ -67,6 +67,13 @@ GPU_DEVICE uint64_t gpu_wgmma_tile_across(uint32_t smem, uint32_t column_bytes) 
     return gpu_wgmma_descriptor(smem, column_bytes, GPU_WGMMA_EIGHT_ROWS);
 }
 
+/* A factor without swizzle, the dim summed over along its rows: matrices of 8 x 8, 128 bytes each,
+ * that lie `step` bytes apart along the rows and `stride` bytes from one group of eight rows to the
+ * next. */
+GPU_DEVICE uint64_t gpu_wgmma_matrices(uint32_t smem, uint32_t step, uint32_t stride) {
+    return (uint64_t)(stride >> 4) << 32 | (uint64_t)(step >> 4) << 16 | (smem & 0x3FFFFu) >> 4;
+}
+
 /* What the threads wrote to shared memory before is seen by matrix instructions and bulk copies
  * after a barrier. */
 GPU_DEVICE void gpu_fence_async(void) {
@@ -89,7 +96,7 @@ GPU_DEVICE void gpu_wgmma_commit(void) {
 }
 
 /* Until all committed products are done. */
-GPU_DEVICE void gpu_wgmma_wait(void) {
+GPU_DEVICE void gpu_wgmma_wait_all(void) {
 #if GPU_HAS_WGMMA
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #endif
@@ -123,31 +130,31 @@ GPU_DEVICE void gpu_wgmma_use(float *d, const int32_t n) {
 #define D4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
 #define D8(i) D4(i), D4((i) + 4)
 #define D16(i) D8(i), D8((i) + 8)
+#define D24(i) D16(i), D8((i) + 16)
 #define D32(i) D16(i), D16((i) + 16)
 #define D64(i) D32(i), D32((i) + 32)
 /* clang-format off */
 #define N4 "%0, %1, %2, %3"
 #define N8 N4 ", %4, %5, %6, %7"
 #define N16 N8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define N32                                                                                 \
-    N16 ", "                                                                                \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define N24 N16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define N32 N24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define N64                                                                                 \
     N32 ", "                                                                                \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "      \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 /* clang-format on */
 
-/* d[64][64] = a b, added to d when `add`; both tiles have the dim summed over along their rows. */
-GPU_DEVICE void gpu_wgmma_n64(float d[32], uint64_t a, uint64_t b, bool add) {
+/* d[64][48] = a b, added to d when `add`; both tiles have the dim summed over along their rows. */
+GPU_DEVICE void gpu_wgmma_n48(float d[24], uint64_t a, uint64_t b, bool add) {
 #if GPU_HAS_WGMMA
     asm volatile("{\n"
                  ".reg .pred p;\n"
-                 "setp.ne.b32 p, %34, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" N32
-                 "}, %32, %33, p, 1, 1, 0, 0;\n"
+                 "setp.ne.b32 p, %26, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {" N24
+                 "}, %24, %25, p, 1, 1, 0, 0;\n"
                  "}"
-                 : D32(0)
+                 : D24(0)
                  : "l"(a), "l"(b), "r"((int32_t)add));
 #endif
 }
@@ -162,8 +169,9 @@ GPU_DEVICE void gpu_wgmma_n128_across(float d[64], uint64_t a, uint64_t b) {
 #endif
 }
 
-/* d[64][n] = a b, added to d when `more`: fp16 factors, a from registers, b a tile with the dim summed over
- * along its rows. n is one of the cases below, a constant, so that the switch folds away. */
+/* d[64][n] = a b, added to d when `more`: fp16 factors, a from registers, b a tile with the dim
+ * summed over along its rows. n is one of the cases below, a constant, so that the switch folds
+ * away. */
 #if GPU_HAS_WGMMA
 #define PRODUCT(n, sums, list, a0, a1, a2, a3, tile, add)                                         \
     asm volatile("{\n"                                                                            \
@@ -201,11 +209,13 @@ gpu_wgmma_f16(float *d, const uint32_t a[4], uint64_t b, const bool more, const 
 #undef PRODUCT
 #undef N64
 #undef N32
+#undef N24
 #undef N16
 #undef N8
 #undef N4
 #undef D64
 #undef D32
+#undef D24
 #undef D16
 #undef D8
 #undef D4

@@ -97,11 +97,10 @@ PROJECT_DEVICE void project_wg_scales_load(uint32_t bytes[MMLA_PROJECT_WG_SCALES
     }
 }
 
-PROJECT_DEVICE mmla_project_wg_segment project_wg_segment_get(const project_row *r,
-                                                              int32_t segment) {
+/* What a row's segment becomes, of its scale bytes. */
+PROJECT_DEVICE mmla_project_wg_segment project_wg_segment_of(
+    const uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4], const project_row *r, int32_t segment) {
     mmla_project_wg_segment s;
-    uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4];
-    project_wg_scales_load(bytes, r, segment);
     if (!mmla_project_wg_segment_quick(bytes, &s)) {
         s = mmla_project_wg_segment_get(bytes, project_wg_zeros(r, segment));
     }

@@ -4,41 +4,43 @@
  *            either side; 4096 columns, G such products.                (project.h has the shapes)
  *
  * BOUND      A step of 64 columns of 128 rows and N tokens takes 4 N cycles of the matrix units: 512 for
- *            N = 128. Beside it, in cycles: shared memory at 128 bytes each, tokens written once and read
- *            by each warpgroup, 128 + 256 for N = 128; conversion, an instruction a code of which half
+ *            N = 128. Beside it, in cycles: shared memory at 128 bytes each, codes of both written and read
+ *            once, tokens written once and read by each warpgroup, 256 + 128 + 256 for N = 128; conversion, an instruction a code of which half
  *            run at half rate, 128 issue slots of four schedulers, and 90 more for loads, stores and
- *            scales; L2, 64 (128 + N) bytes, 32 a cycle for N = 128 and 48 for N = 64: of what all
- *            multiprocessors can get at once that is nearly all, and too much.
+ *            scales; L2, 64 (128 + N) bytes, 32 a cycle for N = 128 and 48 for N = 64: all
+ *            multiprocessors can get some 24 at once.
  *
- * MOVEMENT   w (L2) --ld 16 B--> codes (registers) --convert--> a (registers) --wgmma--> sums
- *            x (L2) --ld 16 B--> codes (registers) --convert--> stage (smem, fp16) --wgmma--> sums
+ * MOVEMENT   w (L2) --cp.async--> codes (smem) --ld 16 B, convert--> a (registers) --wgmma--> sums
+ *            x (L2) --cp.async--> codes (smem) --ld 16 B, convert--> stage (smem, fp16) --wgmma--> sums
  *            sums of 512 columns * factors --add--> total (registers) --stmatrix--> results --16 B--> z
  *
  * TILES      128 rows x 64 or 128 tokens; K in steps of 64. CTAs are as many as multiprocessors, and take
  *            tiles in turns.
  *
  * ROLES      warps 0 .. 7     two warpgroups: 64 rows each, their conversion, products, results   200 regs
- *            warps 8 .. 11    tokens, and the scales of both                                      104
+ *            warps 8 .. 11    tokens                                                               64
+ *            warps 12 .. 15   scales of both; they also bring codes into L2                        48
  *
- * BUDGET     smem   N 128: 4 * 16 KB stages, 32 KB results, 12 KB of scales, factors and marks, twice
- *                   each, 128 of barriers: 110,720 B
- *            regs   of a multiplying thread: 64 sums, 64 of the total, 2 * 16 of a, 16 of codes.
- *                   384 threads begin with 168 each: 504 a lane of three warpgroups, 2 * 200 + 104 = 504
+ * BUDGET     smem   N 128: 4 * 16 KB stages, 32 KB results, 4 * 16 KB codes, 12 KB of scales, factors and
+ *                   marks, twice each, 256 of barriers and flags: 176,384 B
+ *                   Codes wait in shared memory, not in registers, where the compiler would have them come
+ *                   late; a thread reads what it copied itself, so that it needs no barrier for them.
+ *            regs   of a multiplying thread: 64 sums, 64 of the total, 2 * 16 of a.
+ *                   512 threads begin with 128 each, 2 * 200 + 64 + 48 = 4 * 128
  *
  * BARRIERS   full[stage]      4 loading warps -> multiplying ones: a step of tokens is there
  *            empty[stage]     8 multiplying warps -> loading ones: its products are done
- *                             A segment is 8 steps, two rounds of the stages, so that parities are
- *                             those of the step within its segment.
- *            bar 1            all, once: barriers, and the scales of the first segment
- *            bar 2            loading warps: a table of scales is written
+ *            table_full[i]    4 warps with scales -> all others: table i has a segment's scales and factors
+ *            table_empty[i]   all others -> warps with scales: nobody reads them any more
+ *                             A segment is 8 steps, two rounds of the stages, and a tile four rounds of
+ *                             the tables, so that parities are those of step and segment.
  *            bar 3, 4         each multiplying warpgroup: its results are staged; they are stored
- *            Scales of the next segment are written in step 4, to the table of the one before this. The
- *            stage of step 4 was empty: step 0 of this segment is done, so nobody reads that table any
- *            more. Who has seen step 4 full sees the new one. The marks of a tile are of the same rhythm.
+ *            Marks of a tile are of its parity. Who has seen its last table sees them; when its segment 2
+ *            is left, the tile before is stored, and the marks of the tile after may be written.
  *
  * NUMERICS   project_wgmma_map.h. The same bits as project_wgmma_split.cu.
  *
- * LIMITS     Code for 9.0a. Any rank, any number of tokens; operands aligned to 16 bytes.
+ * LIMITS     Code for 9.0a. Any rank that is a multiple of 8, any number of tokens; operands aligned to 16 bytes.
  */
 #include "gpu/barrier.cuh"
 #include "gpu/mma.cuh"
@@ -54,22 +56,24 @@ enum {
     MATH_WARPS = MATH_THREADS / MMLA_PROJECT_WARP,
     LOAD_WARPS = GROUP / MMLA_PROJECT_WARP,
     MATH_REGISTERS = 200,
-    LOAD_REGISTERS = 104,
+    LOAD_REGISTERS = 64,
+    TABLE_REGISTERS = 48,
     STEPS = MMLA_PROJECT_SEGMENT_STEPS,
     LAST_SEGMENT = MMLA_PROJECT_SEGMENTS - 1,
-    TABLE_STEP = 4, /* in which the next segment's scales are written */
-    W_AHEAD = 2,    /* steps of weight and of tokens that are on their way */
-    X_AHEAD = 2,
+    TABLES = 2,
+    PREFETCH = 2, /* segments that are brought into L2 at once */
+    AHEAD = MMLA_PROJECT_WG_BLOCK_AHEAD,
     AT_ONCE =
         GROUP / MMLA_PROJECT_STEP_UNITS, /* tokens that the loading threads have side by side */
     TOKENS_MAX = N_MAX / AT_ONCE         /* of a loading thread */
 };
 
-static_assert(MMLA_PROJECT_WG_BLOCK_SMEM(128) == 110720, "as the page above says");
-static_assert(STEPS % STAGES == 0 && STEPS / STAGES == 2 && TABLE_STEP >= STAGES &&
-                  STEPS % W_AHEAD == 0 && STEPS % X_AHEAD == 0,
-              "a step's stage, parities and registers are constants");
-static_assert(2 * MATH_REGISTERS + LOAD_REGISTERS <= 3 * (65536 / 384 / 8 * 8),
+static_assert(MMLA_PROJECT_WG_BLOCK_SMEM(128) == 176384, "as the page above says");
+static_assert(STEPS % STAGES == 0 && STEPS / STAGES == 2 && STEPS % AHEAD == 0,
+              "a step's stage, parities and place of codes are constants");
+static_assert(MMLA_PROJECT_SEGMENTS % (2 * TABLES) == 0, "and a segment's table and parities");
+static_assert(MMLA_PROJECT_WG_BLOCK_THREADS == 4 * GROUP &&
+                  2 * MATH_REGISTERS + LOAD_REGISTERS + TABLE_REGISTERS <= 65536 / GROUP,
               "registers that are given away suffice for those that are taken");
 
 #define DEVICE static __device__ __forceinline__
@@ -80,7 +84,7 @@ typedef struct block_smem {
     float *factors;     /* [2][ROWS + N] */
     int32_t *state;     /* [2][ROWS + N], of the tile's parity: PROJECT_ODD */
     int32_t *any;       /* [2]: whether a row of the tile has a state */
-    uint32_t stages, results, full, empty;
+    uint32_t stages, results, weight_codes, token_codes, full, empty, table_full, table_empty;
 } block_smem;
 
 DEVICE block_smem block_smem_get(uint8_t *shared, const int32_t n) {
@@ -88,12 +92,17 @@ DEVICE block_smem block_smem_get(uint8_t *shared, const int32_t n) {
     block_smem s;
     s.stages = gpu_smem_address(shared);
     s.results = s.stages + STAGES * n * MMLA_PROJECT_WG_ROW_BYTES;
-    s.exponents = shared + STAGES * n * MMLA_PROJECT_WG_ROW_BYTES + 2 * n * ROWS;
+    s.weight_codes = s.results + 2 * n * ROWS;
+    s.token_codes = s.weight_codes + AHEAD * ROWS * MMLA_PROJECT_STEP;
+    s.exponents = shared + STAGES * n * MMLA_PROJECT_WG_ROW_BYTES + 2 * n * ROWS +
+                  AHEAD * rows * MMLA_PROJECT_STEP;
     s.factors = (float *)(s.exponents + 2 * rows * MMLA_PROJECT_WG_SCALES);
     s.state = (int32_t *)(s.factors + 2 * rows);
     s.any = s.state + 2 * rows;
     s.full = gpu_smem_address(s.any + 2);
     s.empty = s.full + STAGES * 8;
+    s.table_full = s.empty + STAGES * 8;
+    s.table_empty = s.table_full + TABLES * 8;
     return s;
 }
 
@@ -109,7 +118,7 @@ DEVICE mmla_project_tile tile_get(const mmla_project_params *p, uint32_t idx, co
 
 /* ---- Loading ----------------------------------------------------------------------------------- */
 
-/* A thread's unit of tokens first, first + 32, .. of the step to be loaded next. */
+/* A thread's units of tokens first, first + 32, .. of the step to be copied next. */
 typedef struct token_stream {
     const uint8_t *at;
     int64_t stride;
@@ -128,29 +137,37 @@ tokens_begin(const mmla_project_params *p, token_stream *s, uint32_t idx, const 
     }
 }
 
-DEVICE void tokens_load(token_stream *s, uint4 codes[TOKENS_MAX], const int32_t n) {
+/* Where a loading thread has its codes of a step: a unit of each of its tokens. */
+DEVICE uint32_t token_codes(const block_smem *smem, const int32_t step, const int32_t n) {
+    return smem->token_codes + step % AHEAD * n * MMLA_PROJECT_STEP +
+           threadIdx.x % GROUP * MMLA_PROJECT_UNIT;
+}
+
+DEVICE void
+tokens_copy(const block_smem *smem, token_stream *s, const int32_t step, const int32_t n) {
 #pragma unroll
     for (int32_t q = 0; q < n / AT_ONCE; q++) {
-        codes[q] = gpu_load16_or_zero(s->at + q * s->stride, q * AT_ONCE < s->n_tokens);
+        gpu_cp_async16_zero(token_codes(smem, step, n) + q * GROUP * MMLA_PROJECT_UNIT,
+                            s->at + q * s->stride, q * AT_ONCE < s->n_tokens);
     }
+    gpu_cp_async_commit();
     s->at += MMLA_PROJECT_STEP;
 }
 
 /* A step of tokens from codes to its stage. */
-DEVICE void tokens_convert(const block_smem *smem,
-                           const uint4 codes[TOKENS_MAX],
-                           const int32_t step,
-                           int32_t table,
-                           const int32_t n) {
+DEVICE void
+tokens_convert(const block_smem *smem, const int32_t step, int32_t table, const int32_t n) {
     const int32_t unit = mmla_project_wg_unit(threadIdx.x);
     const int32_t first = threadIdx.x % GROUP / MMLA_PROJECT_STEP_UNITS;
     const uint8_t *exponents = smem->exponents +
                                (table * (ROWS + n) + ROWS + first) * MMLA_PROJECT_WG_SCALES +
                                2 * step + unit / 2;
     const uint32_t tile = smem->stages + step % STAGES * n * MMLA_PROJECT_WG_ROW_BYTES;
+    uint4 codes[TOKENS_MAX];
     uint32_t exponent[TOKENS_MAX]; /* all are asked for before the first store */
 #pragma unroll
     for (int32_t q = 0; q < n / AT_ONCE; q++) {
+        codes[q] = gpu_smem_load16(token_codes(smem, step, n) + q * GROUP * MMLA_PROJECT_UNIT);
         exponent[q] = exponents[q * AT_ONCE * MMLA_PROJECT_WG_SCALES];
     }
 #pragma unroll
@@ -167,15 +184,59 @@ DEVICE void tokens_convert(const block_smem *smem,
     }
 }
 
+/* What the loading warps do, from the first tile to the last. */
+DEVICE void block_load(const mmla_project_params *p, const block_smem *smem, const int32_t n) {
+    const uint32_t n_tiles = n_tiles_get(p, n);
+    const bool is_first_lane = threadIdx.x % MMLA_PROJECT_WARP == 0;
+    token_stream from;
+    from.stride = AT_ONCE * (int64_t)p->n_groups * MMLA_PROJECT_DIM;
+    tokens_begin(p, &from, blockIdx.x, n);
+#pragma unroll
+    for (int32_t i = 0; i < AHEAD; i++) {
+        tokens_copy(smem, &from, i, n);
+    }
+#pragma unroll 1
+    for (uint32_t idx = blockIdx.x; idx < n_tiles; idx += gridDim.x) {
+#pragma unroll 1
+        for (int32_t segment = 0; segment < MMLA_PROJECT_SEGMENTS; segment++) {
+            const int32_t table = segment % TABLES;
+            gpu_barrier_wait(smem->table_full + table * 8, segment / TABLES % 2);
+#pragma unroll
+            for (int32_t step = 0; step < STEPS; step++) {
+                if (step == STEPS - AHEAD && segment == LAST_SEGMENT) {
+                    tokens_begin(p, &from, idx + gridDim.x, n);
+                }
+                gpu_cp_async_wait(AHEAD - 1);
+                gpu_barrier_wait(smem->empty + step % STAGES * 8, step / STAGES ^ 1);
+                tokens_convert(smem, step, table, n);
+                gpu_fence_async();
+                __syncwarp();
+                if (is_first_lane) {
+                    gpu_barrier_arrive(smem->full + step % STAGES * 8);
+                }
+                tokens_copy(smem, &from, step,
+                            n); /* of the step AHEAD further, in the same place */
+            }
+            if (is_first_lane) {
+                gpu_barrier_arrive(smem->table_empty + table * 8);
+            }
+        }
+    }
+    gpu_cp_async_wait_all();
+}
+
+/* ---- Scales ------------------------------------------------------------------------------------ */
+
 /* One row's line of a table, and its mark. */
 DEVICE void segment_row_write(const block_smem *smem,
                               const project_row *r,
+                              const uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4],
                               int32_t row,
                               int32_t segment,
                               int32_t parity,
                               const int32_t n) {
-    const mmla_project_wg_segment s = project_wg_segment_get(r, segment);
-    const int32_t at = segment % 2 * (ROWS + n) + row;
+    const mmla_project_wg_segment s = project_wg_segment_of(bytes, r, segment);
+    const int32_t at = segment % TABLES * (ROWS + n) + row;
     *(uint4 *)(smem->exponents + at * MMLA_PROJECT_WG_SCALES) =
         make_uint4(s.exponents[0], s.exponents[1], s.exponents[2], s.exponents[3]);
     smem->factors[at] = s.factor;
@@ -190,66 +251,99 @@ DEVICE void segment_row_write(const block_smem *smem,
     }
 }
 
-/* The table of a segment; thread i has row i of weight and then token i. */
+/* The table of a segment; thread i has row i of weight and then token i. Scales are asked for before there
+ * is a place for them. */
 DEVICE void segment_write(const mmla_project_params *p,
                           const block_smem *smem,
-                          uint32_t idx,
+                          const mmla_project_tile *tile,
                           int32_t segment,
                           int32_t parity,
                           const int32_t n) {
-    const mmla_project_tile tile = tile_get(p, idx, n);
+    static_assert(ROWS == GROUP && N_MAX <= GROUP, "two rows a thread");
+    uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4], later[MMLA_PROJECT_WG_SCALES / 4];
+    int32_t row = threadIdx.x % GROUP;
+    {
+        const project_row w = project_row_get(p, tile, row, ROWS);
+        project_wg_scales_load(bytes, &w, segment);
+        const project_row x = project_row_get(p, tile, ROWS + row % n, ROWS);
+        project_wg_scales_load(later, &x, segment);
+    }
+    gpu_barrier_wait(smem->table_empty + segment % TABLES * 8, segment / TABLES % 2 ^ 1);
+    if (segment == MMLA_PROJECT_SEGMENTS / 2 && row == 0) {
+        smem->any[parity ^ 1] = 0; /* of the tile before, which is stored */
+    }
 #pragma unroll 1
-    for (int32_t row = threadIdx.x % GROUP; row < ROWS + n; row += GROUP) {
-        const project_row r = project_row_get(p, &tile, row, ROWS);
-        segment_row_write(smem, &r, row, segment, parity, n);
+    for (; row < ROWS + n; row += GROUP) {
+        const project_row r = project_row_get(p, tile, row, ROWS);
+        segment_row_write(smem, &r, bytes, row, segment, parity, n);
+#pragma unroll
+        for (int32_t i = 0; i < MMLA_PROJECT_WG_SCALES / 4; i++) {
+            bytes[i] = later[i];
+        }
     }
 }
 
-/* What the loading warps do, from the first tile to the last. */
-DEVICE void block_load(const mmla_project_params *p, const block_smem *smem, const int32_t n) {
-    const uint32_t n_tiles = n_tiles_get(p, n);
-    const bool is_first_lane = threadIdx.x % MMLA_PROJECT_WARP == 0;
-    token_stream from;
-    uint4 codes[X_AHEAD][TOKENS_MAX];
-    from.stride = AT_ONCE * (int64_t)p->n_groups * MMLA_PROJECT_DIM;
-    tokens_begin(p, &from, blockIdx.x, n);
-#pragma unroll
-    for (int32_t i = 0; i < X_AHEAD; i++) {
-        tokens_load(&from, codes[i], n);
+/* Every `every`-th of so many rows of codes to L2, from the first on; a warp's instruction, so lanes would not
+ * make it faster. */
+DEVICE void rows_prefetch(const uint8_t *codes,
+                          int64_t stride,
+                          int32_t first,
+                          int32_t every,
+                          int32_t n_rows,
+                          const int32_t bytes) {
+#pragma unroll 1
+    for (int32_t row = first + threadIdx.x % GROUP / MMLA_PROJECT_WARP * every; row < n_rows;
+         row += GROUP / MMLA_PROJECT_WARP * every) {
+        if (threadIdx.x % MMLA_PROJECT_WARP == 0) {
+            gpu_prefetch_l2(codes + row * stride, bytes);
+        }
     }
-    segment_write(p, smem, blockIdx.x, 0, 0, n);
-    gpu_warps_sync(1, MMLA_PROJECT_WG_BLOCK_THREADS);
+}
 
+/* Brings PREFETCH segments of a tile into L2. CTAs that have the same rows or tokens at this time share the
+ * work; where they do not, because some are a tile ahead, or because of a rank so large that fewer tiles of
+ * tokens run at once, loads wait longer. */
+DEVICE void
+segments_prefetch(const mmla_project_params *p, uint32_t idx, int32_t segment, const int32_t n) {
+    enum { BYTES = PREFETCH * MMLA_PROJECT_SEGMENT, SHARERS_MAX = 8 };
+    if (idx >= n_tiles_get(p, n)) {
+        return;
+    }
+    const mmla_project_tile tile = tile_get(p, idx, n);
+    const int32_t column = segment * MMLA_PROJECT_SEGMENT;
+    const int32_t row_tiles = (int32_t)mmla_project_tiles(p->rank, ROWS);
+    const int64_t token_tiles = mmla_project_tiles(p->n_tokens, n);
+    const int32_t x_sharers = row_tiles < SHARERS_MAX ? row_tiles : SHARERS_MAX;
+    const int32_t w_sharers = token_tiles < SHARERS_MAX ? (int32_t)token_tiles : SHARERS_MAX;
+    rows_prefetch(p->weight + ((int64_t)tile.g * p->rank + tile.row) * MMLA_PROJECT_DIM + column,
+                  MMLA_PROJECT_DIM, (int32_t)(tile.token / n % w_sharers), w_sharers, tile.n_rows,
+                  BYTES);
+    rows_prefetch(p->x + (tile.token * p->n_groups + tile.g) * MMLA_PROJECT_DIM + column,
+                  (int64_t)p->n_groups * MMLA_PROJECT_DIM, tile.row / ROWS % x_sharers, x_sharers,
+                  tile.n_tokens, BYTES);
+}
+
+/* What the warps with scales do, from the first tile to the last. */
+DEVICE void block_tables(const mmla_project_params *p, const block_smem *smem, const int32_t n) {
+    const uint32_t n_tiles = n_tiles_get(p, n);
     int32_t parity = 0; /* of the tile among the CTA's */
 #pragma unroll 1
     for (uint32_t idx = blockIdx.x; idx < n_tiles; idx += gridDim.x) {
+        const mmla_project_tile tile = tile_get(p, idx, n);
 #pragma unroll 1
         for (int32_t segment = 0; segment < MMLA_PROJECT_SEGMENTS; segment++) {
-            const bool is_last = segment == LAST_SEGMENT;
-#pragma unroll
-            for (int32_t step = 0; step < STEPS; step++) {
-                if (step == STEPS - X_AHEAD && is_last) {
-                    tokens_begin(p, &from, idx + gridDim.x, n);
-                }
-                gpu_barrier_wait(smem->empty + step % STAGES * 8, step / STAGES ^ 1);
-                tokens_convert(smem, codes[step % X_AHEAD], step, segment % 2, n);
-                tokens_load(&from, codes[step % X_AHEAD], n);
-                if (step == TABLE_STEP) {
-                    if (segment == LAST_SEGMENT / 2 && threadIdx.x % GROUP == 0) {
-                        smem->any[parity ^ 1] = 0; /* of the tile before, which is stored */
-                    }
-                    const uint32_t whose = is_last ? idx + gridDim.x : idx;
-                    if (whose < n_tiles) {
-                        segment_write(p, smem, whose, is_last ? 0 : segment + 1,
-                                      parity ^ (int32_t)is_last, n);
-                    }
-                    gpu_warps_sync(2, GROUP);
-                }
-                gpu_fence_async();
-                __syncwarp();
-                if (is_first_lane) {
-                    gpu_barrier_arrive(smem->full + step % STAGES * 8);
-                }
+            segment_write(p, smem, &tile, segment, parity, n);
+            __syncwarp();
+            if (threadIdx.x % MMLA_PROJECT_WARP == 0) {
+                gpu_barrier_arrive(smem->table_full + segment % TABLES * 8);
+            }
+            if (segment == 0 && idx == blockIdx.x) {
+                segments_prefetch(p, idx, 0, n);
+            }
+            if (segment % PREFETCH == 0) {
+                const int32_t next = segment + PREFETCH;
+                const bool is_here = next < MMLA_PROJECT_SEGMENTS;
+                segments_prefetch(p, is_here ? idx : idx + gridDim.x, is_here ? next : 0, n);
             }
         }
         parity ^= 1;
@@ -280,22 +374,37 @@ weight_begin(const mmla_project_params *p, weight_stream *s, uint32_t idx, const
     }
 }
 
-DEVICE void weight_load(weight_stream *s, uint4 codes[2]) {
-    codes[0] = gpu_load16_or_zero_stream(s->at, s->has_row);
-    codes[1] = gpu_load16_or_zero_stream(s->at + 8 * MMLA_PROJECT_DIM, s->has_row_8);
+/* Where a multiplying thread has its codes of a step: its unit of two rows. */
+DEVICE uint32_t weight_codes(const block_smem *smem, const int32_t step) {
+    return smem->weight_codes + step % AHEAD * ROWS * MMLA_PROJECT_STEP +
+           threadIdx.x * MMLA_PROJECT_UNIT;
+}
+
+DEVICE void weight_copy(const block_smem *smem, weight_stream *s, const int32_t step) {
+    const uint32_t to = weight_codes(smem, step);
+    gpu_cp_async16_zero_stream(to, s->at, s->has_row);
+    gpu_cp_async16_zero_stream(to + MATH_THREADS * MMLA_PROJECT_UNIT, s->at + 8 * MMLA_PROJECT_DIM,
+                               s->has_row_8);
+    gpu_cp_async_commit();
     s->at += MMLA_PROJECT_STEP;
 }
 
+/* A step of weight from codes to registers, which the step AHEAD further replaces. */
 DEVICE void weight_convert(const block_smem *smem,
+                           weight_stream *s,
                            project_wg_step *a,
-                           const uint4 codes[2],
                            const int32_t step,
                            int32_t table,
                            const int32_t n) {
     const uint8_t *exponents = smem->exponents +
                                (table * (ROWS + n) + own_row()) * MMLA_PROJECT_WG_SCALES +
                                2 * step + mmla_project_wg_unit(threadIdx.x) / 2;
+    const uint32_t from = weight_codes(smem, step);
+    gpu_cp_async_wait(AHEAD - 1);
+    const uint4 codes[2] = {gpu_smem_load16(from),
+                            gpu_smem_load16(from + MATH_THREADS * MMLA_PROJECT_UNIT)};
     project_wg_step_convert(a, codes, exponents[0], exponents[8 * MMLA_PROJECT_WG_SCALES]);
+    weight_copy(smem, s, step);
 }
 
 /* total += sums * factors, of one segment. */
@@ -417,16 +526,14 @@ DEVICE void block_multiply(const mmla_project_params *p, const block_smem *smem,
     const uint32_t n_tiles = n_tiles_get(p, n);
     const bool is_first_lane = threadIdx.x % MMLA_PROJECT_WARP == 0;
     weight_stream from;
-    uint4 codes[W_AHEAD][2];
     project_wg_step a[2];
     weight_begin(p, &from, blockIdx.x, n);
 #pragma unroll
-    for (int32_t i = 0; i < W_AHEAD; i++) {
-        weight_load(&from, codes[i]);
+    for (int32_t i = 0; i < AHEAD; i++) {
+        weight_copy(smem, &from, i);
     }
-    gpu_warps_sync(1, MMLA_PROJECT_WG_BLOCK_THREADS);
-    weight_convert(smem, &a[0], codes[0], 0, 0, n);
-    weight_load(&from, codes[0]);
+    gpu_barrier_wait(smem->table_full, 0);
+    weight_convert(smem, &from, &a[0], 0, 0, n);
 
     int32_t parity = 0;
 #pragma unroll 1
@@ -451,23 +558,30 @@ DEVICE void block_multiply(const mmla_project_params *p, const block_smem *smem,
                 }
                 /* The step after this one, which may be of the next segment or tile. */
                 const int32_t next = (step + 1) % STEPS;
-                weight_convert(smem, &a[(step + 1) % 2], codes[next % W_AHEAD], next,
-                               (segment + (step + 1) / STEPS) % 2, n);
-                if (step == STEPS - 1 - W_AHEAD && segment == LAST_SEGMENT) {
+                const int32_t of = (segment + (step + 1) / STEPS) % MMLA_PROJECT_SEGMENTS;
+                if (next == 0 && (of != 0 || idx + gridDim.x < n_tiles)) {
+                    gpu_barrier_wait(smem->table_full + of % TABLES * 8, of / TABLES % 2);
+                }
+                if (next == STEPS - AHEAD && segment == LAST_SEGMENT) {
                     weight_begin(p, &from, idx + gridDim.x, n);
                 }
-                weight_load(&from, codes[next % W_AHEAD]);
+                weight_convert(smem, &from, &a[(step + 1) % 2], next, of % TABLES, n);
             }
-            gpu_wgmma_wait();
+            gpu_wgmma_wait_all();
             gpu_wgmma_use(sums, n / 2);
             if (is_first_lane) {
                 gpu_barrier_arrive(smem->empty + (STEPS - 1) % STAGES * 8);
             }
-            sums_add(smem, total, sums, segment % 2, n);
+            sums_add(smem, total, sums, segment % TABLES, n);
+            __syncwarp();
+            if (is_first_lane) {
+                gpu_barrier_arrive(smem->table_empty + segment % TABLES * 8);
+            }
         }
         block_end(p, smem, idx, total, parity, n);
         parity ^= 1;
     }
+    gpu_cp_async_wait_all();
 }
 
 DEVICE void block_begin(const block_smem *smem) {
@@ -475,6 +589,10 @@ DEVICE void block_begin(const block_smem *smem) {
         for (int32_t i = 0; i < STAGES; i++) {
             gpu_barrier_init(smem->full + i * 8, LOAD_WARPS);
             gpu_barrier_init(smem->empty + i * 8, MATH_WARPS);
+        }
+        for (int32_t i = 0; i < TABLES; i++) {
+            gpu_barrier_init(smem->table_full + i * 8, LOAD_WARPS);
+            gpu_barrier_init(smem->table_empty + i * 8, MATH_WARPS + LOAD_WARPS);
         }
         gpu_barrier_inits_publish();
     }
@@ -497,9 +615,12 @@ DEVICE void block_begin(const block_smem *smem) {
         if (threadIdx.x < MATH_THREADS) {                                           \
             GPU_REGISTERS_RAISE(MATH_REGISTERS);                                    \
             block_multiply(&p, &smem, tokens);                                      \
-        } else {                                                                    \
+        } else if (threadIdx.x < MATH_THREADS + GROUP) {                            \
             GPU_REGISTERS_LOWER(LOAD_REGISTERS);                                    \
             block_load(&p, &smem, tokens);                                          \
+        } else {                                                                    \
+            GPU_REGISTERS_LOWER(TABLE_REGISTERS);                                   \
+            block_tables(&p, &smem, tokens);                                        \
         }                                                                           \
     }
 MMLA_PROJECT_WG_BLOCK_KERNELS(KERNEL)

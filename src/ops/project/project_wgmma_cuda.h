@@ -9,16 +9,18 @@
 /* Many tokens: a CTA goes through K with 128 rows of weight and a tile of tokens. */
 enum {
     MMLA_PROJECT_WG_BLOCK_ROWS = 2 * MMLA_PROJECT_WG_ROWS,
-    MMLA_PROJECT_WG_BLOCK_THREADS = 3 * MMLA_PROJECT_WG_THREADS,
-    MMLA_PROJECT_WG_BLOCK_STAGES = 4
+    MMLA_PROJECT_WG_BLOCK_THREADS = 4 * MMLA_PROJECT_WG_THREADS,
+    MMLA_PROJECT_WG_BLOCK_STAGES = 4,
+    MMLA_PROJECT_WG_BLOCK_AHEAD = 4 /* steps of codes */
 };
 
-/* Shared memory: stages of tokens, results, two segments' scales and factors, what rows are odd for two
- * tiles, and 128 bytes of barriers and flags. */
-#define MMLA_PROJECT_WG_BLOCK_SMEM(tokens)                               \
-    (MMLA_PROJECT_WG_BLOCK_STAGES * (tokens)*MMLA_PROJECT_WG_ROW_BYTES + \
-     2 * (tokens)*MMLA_PROJECT_WG_BLOCK_ROWS +                           \
-     2 * (MMLA_PROJECT_WG_BLOCK_ROWS + (tokens)) * (MMLA_PROJECT_WG_SCALES + 4 + 4) + 128)
+/* Shared memory: stages of tokens, results, codes of both, two segments' scales and factors, what rows are
+ * odd for two tiles, and 256 bytes of barriers and flags. */
+#define MMLA_PROJECT_WG_BLOCK_SMEM(tokens)                                                       \
+    (MMLA_PROJECT_WG_BLOCK_STAGES * (tokens)*MMLA_PROJECT_WG_ROW_BYTES +                         \
+     2 * (tokens)*MMLA_PROJECT_WG_BLOCK_ROWS +                                                   \
+     MMLA_PROJECT_WG_BLOCK_AHEAD * (MMLA_PROJECT_WG_BLOCK_ROWS + (tokens)) * MMLA_PROJECT_STEP + \
+     2 * (MMLA_PROJECT_WG_BLOCK_ROWS + (tokens)) * (MMLA_PROJECT_WG_SCALES + 4 + 4) + 256)
 
 /* A few tokens: each warpgroup of a CTA takes segments of 64 rows of weight. */
 enum {

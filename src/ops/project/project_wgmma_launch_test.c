@@ -113,7 +113,7 @@ static void check_launch(const mmla_project_problem *p, int64_t n_tokens) {
         assert_int_equal(l->grid[0], l->cluster * tiles_of(p, n_tokens, 64, tokens));
         assert_int_equal(l->smem_bytes, MMLA_PROJECT_WG_SPLIT_SMEM(tokens, groups, 8 / all));
     } else {
-        assert_int_equal(l->block, 384);
+        assert_int_equal(l->block, 512);
         assert_int_equal(l->cluster, 0);
         assert_true(l->grid[0] <= 132 && l->grid[0] <= tiles_of(p, n_tokens, 128, tokens));
     }

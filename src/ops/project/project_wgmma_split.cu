@@ -5,8 +5,8 @@
  *            either side; 4096 columns, G such products.                (project.h has the shapes)
  *
  * BOUND      A row of weight: 4096 + 128 bytes, read once for every N tokens. G = 8, rank 1024: 34.6 MB,
- *            7.6 us at the 4.55 TB/s that an H200 was seen to read. Of 64 tokens, 128 CTAs read 2.1 MB
- *            more each from L2, as much as of weight; conversion 6 instructions for 4 codes of either,
+ *            7.6 us at the 4.55 TB/s that an H200 was seen to read. Of 64 tokens, 128 CTAs read 0.26 MB
+ *            more each from L2, in all as much as of weight; conversion 6 instructions for 4 codes of either,
  *            3.4 us of 132 multiprocessors; products 32 cycles of the matrix units each 16 columns,
  *            4.6 us.
  *
@@ -24,7 +24,7 @@
  *
  * BUDGET     smem   of a warpgroup: 3 * 8 KB stages, 2,560 scales and factors; with two segments 272 N of
  *                   sums; N 64, 4 warpgroups with two segments: 178,704 B
- *            in flight   of a warpgroup 4 KB for each step of weight ahead, 8 steps for N 8 and 16, 4 for
+ *            asked for   of a warpgroup 4 KB for each step of weight ahead, 8 steps for N 8 and 16, 4 for
  *                   more: four warpgroups a multiprocessor have 64 to 128 KB
  *            regs   128 a thread, so that there are four warpgroups a multiprocessor
  *
@@ -35,7 +35,7 @@
  * NUMERICS   project_wgmma_map.h. The same bits as project_wgmma_block.cu: a product with two powers of two
  *            is exact, so adding it is what the fused multiply-add there does.
  *
- * LIMITS     Code for 9.0a. 4 or 8 warpgroups a cluster. Any rank, any number of tokens; operands aligned
+ * LIMITS     Code for 9.0a. 4 or 8 warpgroups a cluster. Any rank that is a multiple of 8, any number of tokens; operands aligned
  *            to 16 bytes.
  */
 #include "gpu/barrier.cuh"
@@ -215,7 +215,9 @@ DEVICE void scales_fill(const mmla_project_params *p,
     const int32_t row = t->thread;
     if (row < ROWS + n) {
         const project_row r = project_row_get(p, tile, row, ROWS);
-        const mmla_project_wg_segment s = project_wg_segment_get(&r, segment);
+        uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4];
+        project_wg_scales_load(bytes, &r, segment);
+        const mmla_project_wg_segment s = project_wg_segment_of(bytes, &r, segment);
         *(uint4 *)(t->exponents + row * MMLA_PROJECT_WG_SCALES) =
             make_uint4(s.exponents[0], s.exponents[1], s.exponents[2], s.exponents[3]);
         t->factors[row] = s.factor;
@@ -304,7 +306,7 @@ DEVICE void split_multiply(const mmla_project_params *p,
             }
             stage = stage == STAGES - 1 ? 0 : stage + 1;
         }
-        gpu_wgmma_wait();
+        gpu_wgmma_wait_all();
         gpu_wgmma_use(sums, n / 2);
         sums_leave(t, sums, is_last ? t->last_sums : t->sums + turn * n * PITCH, n);
     }
