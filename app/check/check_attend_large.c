@@ -4,8 +4,10 @@
  *   far pages    both caches so sparse that their last pages begin beyond 2^31 bytes: few pages far
  *                apart, or thousands with a stride of about a million elements
  *   many tokens  65,536 and 70,000 of them, more than a grid's second dimension or a uint16 holds
+ *   gaps         tokens with several blocks of keys, few keys and none, in a mix: whoever takes one
+ *                after the other must not lose count
  *
- * Many tokens need no large reference: the inputs repeat every PERIOD tokens, so every token must
+ * Many tokens and gaps need no large reference: the inputs repeat every PERIOD tokens, so every token must
  * have the bytes of its counterpart in the first period, and those are run again as a small batch,
  * which the suite of attend compares with the reference.
  */
@@ -17,7 +19,17 @@
 #include "app/check/check_attend_compare.h"
 
 enum { POISON = 0x5A, PERIOD = 331 };
-enum { NOTHING, FAR_NEW, FAR_OLD, FAR_MANY, TOKENS_65536, TOKENS_70000, CASES, QUICK_CASES = 2 };
+enum {
+    NOTHING,
+    FAR_NEW,
+    FAR_OLD,
+    FAR_MANY,
+    TOKENS_65536,
+    TOKENS_70000,
+    GAPS,
+    CASES,
+    QUICK_CASES = 2
+};
 
 static const char op[] = "attend_large"; /* a line of its own in the report */
 
@@ -99,17 +111,35 @@ static void compare_periods(const check_buffer *whole,
     }
 }
 
-static void run_many_tokens(check_session *s, const char *name, int64_t idx, int64_t n_tokens) {
+/* Runs of tokens with 0, 1 or `width` keys, of one to nine each. */
+static const void *gaps(check_attend_case *c, int32_t width, check_rng *rng) {
+    check_buffer_destroy(&c->lens);
+    c->lens = check_buffer_create(PERIOD * (int64_t)sizeof(int32_t), 4, 0xFF);
+    int32_t *lens = (int32_t *)c->lens.data;
+    for (int64_t t = 0; t < PERIOD;) {
+        const int32_t kind = (int32_t)check_rng_below(rng, 3);
+        for (int64_t n = 1 + check_rng_below(rng, 9); n > 0 && t < PERIOD; n--) {
+            lens[t++] = kind == 2 ? width : kind;
+        }
+    }
+    return lens;
+}
+
+static void
+run_many_tokens(check_session *s, const char *name, int64_t idx, int64_t n_tokens, int32_t width) {
     check_rng rng = check_rng_at(s->options.seed, 0x6D616E79, 0);
     const check_attend_wish wish = {.kind = MMLA_ATTEND_PAGED,
                                     .n_heads = 8,
                                     .n_tokens = PERIOD,
-                                    .width = 2,
+                                    .width = width,
                                     .window = MMLA_KV_V41_FP8,
                                     .page_tokens = 64,
                                     .out_form = MMLA_OUT_FP8,
                                     .plain = true};
     check_attend_case c = check_attend_case_wish(s, &wish, &rng);
+    if (idx == GAPS) {
+        c.args.lens = gaps(&c, width, &rng);
+    }
     check_verdict verdict = {0};
     mmla_attend_desc d = c.desc;
     d.implementation = name;
@@ -124,6 +154,9 @@ static void run_many_tokens(check_session *s, const char *name, int64_t idx, int
         c.args.q = repeat(&c.q, n_tokens);
         c.args.positions = repeat(&c.positions, n_tokens);
         c.args.list = repeat(&c.list, n_tokens);
+        if (idx == GAPS) {
+            c.args.lens = repeat(&c.lens, n_tokens);
+        }
         status = run_plan(s, &d, c.args, &whole, &verdict, &err);
     }
     if (status != MMLA_OK) {
@@ -135,7 +168,8 @@ static void run_many_tokens(check_session *s, const char *name, int64_t idx, int
     compare_periods(&whole.out_scale, &small.out_scale, n_tokens, "out_scale", &verdict);
     compare_periods(&whole.lse, &small.lse, n_tokens, "lse", &verdict);
     compare_periods(&whole.max_logits, &small.max_logits, n_tokens, "max_logits", &verdict);
-    snprintf(c.shape, sizeof c.shape, "%lld tokens, heads=8, width=2", (long long)n_tokens);
+    snprintf(c.shape, sizeof c.shape, "%lld tokens, heads=8, width=%d%s", (long long)n_tokens,
+             width, idx == GAPS ? ", gaps" : "");
     check_session_record(s, op, name, false, idx, c.shape, &verdict);
     check_attend_buffers_destroy(&small);
     check_attend_buffers_destroy(&whole);
@@ -207,9 +241,11 @@ static void run_case(check_session *s, int64_t idx) {
         if (idx == NOTHING) {
             run_nothing(s, names[i], idx);
         } else if (idx == TOKENS_65536) {
-            run_many_tokens(s, names[i], idx, 65536);
+            run_many_tokens(s, names[i], idx, 65536, 2);
+        } else if (idx == GAPS) {
+            run_many_tokens(s, names[i], idx, 4000, 150);
         } else if (strcmp(names[i], "reference") != 0) { /* once is enough for the slowest */
-            run_many_tokens(s, names[i], idx, 70000);
+            run_many_tokens(s, names[i], idx, 70000, 2);
         }
     }
 }
