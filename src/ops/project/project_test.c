@@ -509,13 +509,13 @@ static void project_layout_of_scales_changes_no_bit(void **state) {
     fixture_destroy(&f);
 }
 
-/* A call against its tokens in smaller calls, with scale bytes of x up to x_high. */
-static void check_batches(int x_high) {
+/* A call against its tokens in smaller calls, with such scale bytes. */
+static void check_batches(int x_low, int x_high, int w_low, int w_high) {
     enum { TOKENS = 51, RANK = 72 };
     const mmla_project_desc desc = {
         .n_groups = 2, .max_tokens = TOKENS, .rank = RANK, .x_scale_layout = MMLA_SCALE_BYTES};
     struct fixture whole = fixture_create(desc, TOKENS, 3);
-    fill(&whole, 90, x_high, x_high > 200 ? 10 : 90, 120);
+    fill(&whole, x_low, x_high, w_low, w_high);
     const char *name;
     for (size_t i = 0; (name = implementation(&whole, i)) != NULL; i++) {
         if (strcmp(name, "reference") == 0) {
@@ -540,13 +540,13 @@ static void check_batches(int x_high) {
 
 static void project_token_bits_do_not_depend_on_batch_or_threads(void **state) {
     (void)state;
-    check_batches(250);
+    check_batches(90, 250, 10, 120);
 }
 
 /* The scales of an engine, for which a GPU has other instructions. */
 static void project_token_bits_do_not_depend_on_batch_under_usual_scales(void **state) {
     (void)state;
-    check_batches(140);
+    check_batches(112, 124, 114, 122);
 }
 
 /* One call against its first tokens in calls of other sizes, by every implementation of the GPU. */
@@ -566,22 +566,43 @@ static void check_tiles(struct fixture *whole, const int64_t *calls, size_t n_ca
     }
 }
 
-/* Enough tokens for every tile that a GPU has, in calls of one to all of them. */
-static void project_every_tile_of_a_gpu_gives_the_same_bits(void **state) {
-    (void)state;
+/* Enough tokens for every tile that a GPU has, and for several of them a CTA, in calls of one to all. */
+static void check_every_tile(int x_low, int x_high, int w_low, int w_high) {
     enum { TOKENS = 1200, GROUPS = 16, RANK = 264 }; /* the last of every tile is part of one */
     static const int64_t calls[] = {1, 8, 16, 40, 300, TOKENS};
-    if (mmla_gpu_count() == 0) {
-        skip();
-    }
     const mmla_project_desc desc = {
         .n_groups = GROUPS, .max_tokens = TOKENS, .rank = RANK, .x_scale_layout = MMLA_SCALE_BYTES};
     struct fixture whole = fixture_create(desc, TOKENS, 1);
-    fill(&whole, 90, 140, 90, 140);
+    fill(&whole, x_low, x_high, w_low, w_high);
     *x_scale_at(&whole, 3, 1, 7) = 200; /* its token is not of the usual kind; others are */
     x_at(&whole, 5, 2)[77] = 0x7F;
+    weight_scale_at(&whole, 14, 200)[5] = 200; /* and a row each of late groups */
+    weight_scale_at(&whole, 15, 263)[127] = MMLA_UE8M0_NAN;
     check_tiles(&whole, calls, sizeof calls / sizeof calls[0]);
     fixture_destroy(&whole);
+}
+
+static void project_every_tile_of_a_gpu_gives_the_same_bits(void **state) {
+    (void)state;
+    if (mmla_gpu_count() == 0) {
+        skip();
+    }
+    check_every_tile(112, 124, 114, 122); /* an engine's, for which a GPU has other instructions */
+    check_every_tile(90, 140, 90, 140);
+}
+
+/* So many tokens that a GPU takes its largest tiles. */
+static void project_many_tokens_on_a_gpu_match_exact_sums(void **state) {
+    (void)state;
+    enum { TOKENS = 190 };
+    if (mmla_gpu_count() == 0) {
+        skip();
+    }
+    const mmla_project_desc desc = {.n_groups = 4, .max_tokens = TOKENS, .rank = 1016};
+    struct fixture f = fixture_create(desc, TOKENS, 1);
+    fill(&f, 112, 120, 110, 122);
+    check_all(&f);
+    fixture_destroy(&f);
 }
 
 /* The same of scales as an engine has them, for all ways to share K: few groups are shared out most. */
@@ -679,6 +700,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(project_token_bits_do_not_depend_on_batch_or_threads),
         cmocka_unit_test(project_token_bits_do_not_depend_on_batch_under_usual_scales),
         cmocka_unit_test(project_every_tile_of_a_gpu_gives_the_same_bits),
+        cmocka_unit_test(project_many_tokens_on_a_gpu_match_exact_sums),
         cmocka_unit_test(project_every_way_of_a_gpu_to_share_k_gives_the_same_bits),
         cmocka_unit_test(project_usual_scales_match_exact_sums),
         cmocka_unit_test(project_small_product_beside_zero_times_large_is_kept),
