@@ -4,8 +4,9 @@
  *            the one at the lower address: the low byte of two e4m3, the low nibble of two e2m1,
  *            the low half of two bf16.
  *
- *                e4m3 pair --> two fp32       e2m1 pair --> two fp32      ue8m0 byte --> fp32
- *                e4m3 pair, scale --> two bf16, rounded once;  e2m1 pair likewise
+ *                e4m3 pair --> two fp32                                   ue8m0 byte --> fp32
+ *                e4m3 pair, scale --> two bf16, rounded once
+ *                eight e2m1, scale --> eight bf16, exact
  *                two fp32 --> e4m3 pair       two fp32 --> two bf16       two bf16 --> two fp32
  *
  * NUMERICS   Every result is that of the function of src/num, for every input: ties to even,
@@ -82,8 +83,8 @@ GPU_DEVICE float2 gpu_f32x2_from_e4m3x2(uint32_t codes) {
 #endif
 }
 
-/* Two e4m3 codes as fp16, which has all their values; for code compiled for 8.9 or later. Only the low 16
- * bits of `codes` are looked at; a NaN stays one. */
+/* Two e4m3 codes as fp16, which has all their values; for code compiled for 8.9 or later. Only the
+ * low 16 bits of `codes` are looked at; a NaN stays one. */
 GPU_DEVICE uint32_t gpu_f16x2_from_e4m3x2(uint32_t codes) {
     uint32_t halves = 0;
 #if __CUDA_ARCH__ >= 890
@@ -116,19 +117,8 @@ GPU_DEVICE uint32_t gpu_e4m3x2_from_f32x2(float first, float second) {
 #endif
 }
 
-/* The values of the two e2m1 codes of a byte; the other 24 bits must be 0. */
-GPU_DEVICE float2 gpu_f32x2_from_e2m1x2(uint32_t byte) {
-    const float2 x = gpu_f32x2_from_f16x2(mmla_e2m1x2_to_f16x2_times_2_14th(byte));
-    return make_float2(x.x * 0x1p14f, x.y * 0x1p14f);
-}
-
-/* Two e2m1 codes times a scale, the product rounded to bf16. */
-GPU_DEVICE uint32_t gpu_bf16x2_from_e2m1x2(uint32_t byte, float scale) {
-    const float2 x = gpu_f32x2_from_e2m1x2(byte);
-    return gpu_bf16x2_from_f32x2(x.x * scale, x.y * scale);
-}
-
-/* A scale, an e4m3 value, as gpu_bf16x8_from_e2m1x8_by wants it: with 2^119 in it it still fits bf16. */
+/* A scale, an e4m3 value, as gpu_bf16x8_from_e2m1x8_by wants it: with 2^119 in it it still fits
+ * bf16. */
 GPU_DEVICE uint32_t gpu_e2m1_factor_128th(float scale) {
     return gpu_bf16x2_from_f32x2(scale * 0x1p119f, scale * 0x1p119f);
 }
@@ -138,7 +128,7 @@ GPU_DEVICE uint4 gpu_bf16x8_from_e2m1x8_by(uint32_t codes, uint32_t factor) {
     uint32_t x[4]; /* codes i and i + 4 share a register */
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        x[i] = gpu_mul_bf16x2(mmla_e2m1x2_to_bf16x2_times_2_minus_126th(codes, i), factor);
+        x[i] = gpu_mul_bf16x2(mmla_e2m1x2_to_bf16x2_times_2_126th(codes, i), factor);
     }
     return make_uint4(__byte_perm(x[0], x[1], 0x5410), __byte_perm(x[2], x[3], 0x5410),
                       __byte_perm(x[0], x[1], 0x7632), __byte_perm(x[2], x[3], 0x7632));

@@ -19,27 +19,15 @@ MMLA_INLINE float mmla_e4m3_to_f32_by_bits(uint32_t code) {
     return (code & 0x7Fu) == 0x7Fu ? mmla_f32_of_bits(sign | 0x7FC00000u) : x;
 }
 
-/* The value of an e2m1 code, 0 .. 15, like mmla_e2m1_to_f32: likewise, 2^(1 - 127) times it. */
-MMLA_INLINE float mmla_e2m1_to_f32_by_bits(uint32_t code) {
-    return mmla_f32_of_bits((code & 8u) << 28 | (code & 7u) << 22) * 0x1p126f;
-}
-
-/* The two e2m1 codes of a byte as two fp16, low nibble in the low half, 2^(1 - 15) times their
- * values; no other bits of `byte` may be set. */
-MMLA_INLINE uint32_t mmla_e2m1x2_to_f16x2_times_2_14th(uint32_t byte) {
-    const uint32_t apart = byte | byte << 12; /* a nibble at the bottom of each half */
-    return (apart & 0x00080008u) << 12 | (apart & 0x00070007u) << 9;
-}
-
 /* Codes i and i + 4 of eight e2m1 codes as two bf16, i from 0 to 3, a constant: 2^-126 times their
  * values. A product puts both the magnitude and, six bits further on, the sign in their places. */
-MMLA_INLINE uint32_t mmla_e2m1x2_to_bf16x2_times_2_minus_126th(uint32_t codes, const int i) {
+MMLA_INLINE uint32_t mmla_e2m1x2_to_bf16x2_times_2_126th(uint32_t codes, const int i) {
     const uint32_t word = i < 2 ? codes : codes >> 8;
     return (i % 2 == 0 ? (word & 0x000F000Fu) * 0x1040u : (word & 0x00F000F0u) * 0x0104u) &
            0x81C081C0u;
 }
 
-/* The other way: two fp16 magnitudes, 2^-14 times numbers that are at most 6, to the nearest e2m1
+/* Two fp16 magnitudes, 2^-14 times numbers that are at most 6, to the nearest e2m1
  * codes, ties to even; their signs are the highest bits of the halves of `signs`. As fp16, e2m1's
  * codes are the multiples of 2^9, and subnormals begin in both formats at the same place. */
 MMLA_INLINE uint32_t mmla_e2m1x2_from_f16x2_times_2_14th(uint32_t magnitudes, uint32_t signs) {

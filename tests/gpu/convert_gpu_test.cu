@@ -80,17 +80,19 @@ static __global__ void every_e4m3_pair(verdict *v) {
     }
 }
 
+/* Every e2m1 pair at each of the four places of a word, under every e4m3 scale. */
 static __global__ void every_e2m1_pair(verdict *v) {
-    FOR_ALL(i, 256u * 512u) {
-        const uint32_t pair = (uint32_t)(i & 0xFF), scale = (uint32_t)(i >> 8);
-        const float a = mmla_e2m1_to_f32((uint8_t)(pair & 15));
-        const float b = mmla_e2m1_to_f32((uint8_t)(pair >> 4));
-        const float s =
-            scale < 256 ? mmla_ue8m0_to_f32((uint8_t)scale) : mmla_e4m3_to_f32((uint8_t)scale);
-        const float2 x = gpu_f32x2_from_e2m1x2(pair);
-        judge(v, same(x.x, a) && same(x.y, b), i);
-        const uint32_t want = mmla_bf16_from_f32(a * s) | (uint32_t)mmla_bf16_from_f32(b * s) << 16;
-        judge(v, gpu_bf16x2_from_e2m1x2(pair, s) == want, i);
+    FOR_ALL(i, 256u * 256u * 4u) {
+        const uint32_t pair = (uint32_t)(i & 0xFF), scale = (uint32_t)(i >> 8 & 0xFF);
+        const uint32_t place = (uint32_t)(i >> 16);
+        const float s = mmla_e4m3_to_f32((uint8_t)scale);
+        const float a = mmla_e2m1_to_f32((uint8_t)(pair & 15)) * s * 0x1p-7f;
+        const float b = mmla_e2m1_to_f32((uint8_t)(pair >> 4)) * s * 0x1p-7f;
+        const uint32_t want = mmla_bf16_from_f32(a) | (uint32_t)mmla_bf16_from_f32(b) << 16;
+        const uint32_t codes = pair << 8 * place | (~0u ^ 0xFFu << 8 * place);
+        const uint4 x = gpu_bf16x8_from_e2m1x8_128th(codes, s);
+        const uint32_t halves[4] = {x.x, x.y, x.z, x.w};
+        judge(v, isnan(s) || halves[place] == want, i);
     }
 }
 
