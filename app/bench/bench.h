@@ -1,8 +1,8 @@
 /* bench.h - what is measured, and what came out.
  *
  * Every row is one operation at one shape. Its inputs come from a seed, its caches are larger than
- * the processor's, and the output of the very calls that were timed, by separate steps too, is compared with the reference
- * before the row is printed.
+ * the processor's, and the output of the very calls that were timed, by separate steps too, is
+ * compared with the reference before the row is printed.
  */
 #ifndef APP_BENCH_BENCH_H
 #define APP_BENCH_BENCH_H
@@ -162,9 +162,9 @@ bool bench_is_wide(const bench_timing *t);
 /* The median, 0 when the samples are no baseline because they are wide. */
 double bench_baseline_us(bench_timing t);
 
-/* Microseconds below which a call cannot be: its bytes at the read ceiling and, on a CPU, its flop at
- * the rate of OpenBLAS (when there is one); on a GPU, its flop at the rate of the large product, and
- * one launch. Of warm calls only the bytes that the cache cannot hold are counted. */
+/* Microseconds below which a call cannot be: its bytes at the read ceiling and, on a CPU, its flop
+ * at the rate of OpenBLAS (when there is one); on a GPU, its flop at the rate of the large product,
+ * and one launch. Of warm calls only the bytes that the cache cannot hold are counted. */
 double bench_floor_us(const bench_session *s, const bench_row *row);
 
 /* OpenBLAS on the two products of one token; all zero without OpenBLAS. Measured anew beside every

@@ -1,7 +1,8 @@
-/* async.cuh - copies from global to shared memory that do not pass through registers (cp.async).
+/* async.cuh - asking for global memory ahead of its use.
  *
- * PROBLEM    A thread starts copies, closes them into groups in program order, and waits until at
- *            most n of its own groups are unfinished:
+ * PROBLEM    Copies to shared memory that do not pass through registers (cp.async): a thread
+ *            starts some, closes them into groups in program order, and waits until at most n of
+ *            its own groups are unfinished:
  *
  *                gpu_cp_async16(...); gpu_cp_async_commit();     a group, which may be empty
  *                gpu_cp_async_wait(1); __syncthreads();          all but the newest have landed
@@ -12,8 +13,9 @@
  * LIMITS     Compute capability 8.0. Both addresses are aligned to the size of the copy. Sixteen
  *            bytes bypass L1 (.cg), four and eight exist only through it (.ca).
  *
- * Every asm is volatile and clobbers memory: the compiler moves no load or store of shared memory
- * across it.
+ * Every asm of gpu_cp_... and gpu_smem_... is volatile and clobbers memory: the compiler moves no
+ * load or store of shared memory across it. Loads of global memory to registers (gpu_load...), of
+ * what nobody writes meanwhile, and hints (gpu_prefetch_...) are volatile alone.
  */
 #ifndef MMLA_GPU_ASYNC_CUH
 #define MMLA_GPU_ASYNC_CUH

@@ -99,7 +99,7 @@ GPU_DEVICE void attend_wgmma_direct_fp8(const attend_mma_params *p,
                                         int32_t head,
                                         int32_t half,
                                         float factor) {
-    enum { FOUR = 4, SUMS = ATTEND_WGMMA_CHUNK_SUMS }; /* a chunk for each thread of a head */
+    enum { AT_ONCE = 4, SUMS = ATTEND_WGMMA_CHUNK_SUMS }; /* a chunk for each thread of a head */
     const int32_t g = threadIdx.x % 32 / 4, first_dim = half * ATTEND_WGMMA_GROUP_DIMS;
     const bool permuted = p->out_form == MMLA_OUT_FP8_PERMUTED;
     uint8_t *out = p->out + token * p->n_heads * MMLA_LATENT_DIM +
@@ -107,7 +107,7 @@ GPU_DEVICE void attend_wgmma_direct_fp8(const attend_mma_params *p,
                              : (int64_t)(head + g) * MMLA_LATENT_DIM + first_dim);
     const int32_t step = permuted ? MMLA_HEADS_PER_GROUP * MMLA_OUT_CHUNK_DIM : MMLA_OUT_CHUNK_DIM;
 #pragma unroll
-    for (int32_t first = 0; first < ATTEND_WGMMA_CHUNKS; first += FOUR) {
+    for (int32_t first = 0; first < ATTEND_WGMMA_CHUNKS; first += AT_ONCE) {
         const int32_t i = first * SUMS;
         const float amax = attend_wgmma_quad_maxima(
             attend_wgmma_amax(o, i, SUMS), attend_wgmma_amax(o, i + SUMS, SUMS),
@@ -118,7 +118,7 @@ GPU_DEVICE void attend_wgmma_direct_fp8(const attend_mma_params *p,
             p, token, head,
             half * ATTEND_WGMMA_CHUNKS + first + attend_wgmma_chunk_of(threadIdx.x % 4), byte);
 #pragma unroll
-        for (int32_t c = 0; c < FOUR; c++) {
+        for (int32_t c = 0; c < AT_ONCE; c++) {
             const float of_chunk =
                 __shfl_sync(~0u, mul, (threadIdx.x & ~3u) + attend_wgmma_chunk_of(c));
             attend_wgmma_put_codes(o, i + c * SUMS, of_chunk, out);

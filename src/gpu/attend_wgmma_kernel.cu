@@ -12,6 +12,7 @@
  * MOVEMENT
  *     list --cp.async--> entries --> sources (addresses), and the records' bytes to L2
  *     records, sources --ld 16 B--> registers --convert--> stage (bf16 tile)
+ *     bf16 rows, and the bf16 dims of V4 --cp.async--> stage
  *     q (HBM) --cp.async--> tile, rotated in place --wgmma, with the stage--> S
  *     S (registers) --softmax--> prob (bf16 tile) --wgmma, with the stage--> O
  *     O (registers) --> out         or, with n_splits > 1, --> smem, where the stages were,
@@ -26,7 +27,7 @@
  *            warp 14           lists                                  64
  *            warp 15           q, and what the next task is           64
  *
- * BUDGET     smem     64 KB q, 3 * 48 KB stages, 2 * 6 KB prob, state (attend_wgmma_tile.h)
+ * BUDGET     smem     64 KB q, 3 * 48 KB stages, 2 * 6 KB prob, state: all but 616 bytes
  *            regs     128 sums and 24 scores a thread; 16 of a record. There is none to spare, nor
  *                     a predicate: what is asked again, or written by all of a warp, is so for
  *                     their sake.
@@ -67,7 +68,7 @@
 #define GPU_DEVICE static __device__ __forceinline__
 
 GPU_DEVICE void attend_wgmma_begin(attend_wgmma_state *state) {
-    if (threadIdx.x == 32) {
+    if (threadIdx.x == 32) { /* not 0, whose predicate would be kept for what thread 0 does later */
         for (int32_t i = 0; i < ATTEND_WGMMA_STAGES; i++) {
             gpu_barrier_init(gpu_smem_address(&state->full[i]), ATTEND_WGMMA_LOAD_THREADS);
             gpu_barrier_init(gpu_smem_address(&state->empty[i]), ATTEND_WGMMA_MATH_WARPS);
@@ -201,7 +202,8 @@ GPU_DEVICE void attend_wgmma_math(const attend_mma_params *p, uint8_t *smem) {
                 attend_wgmma_arrive(&state->q_empty);
             }
         } else {
-            attend_wgmma_arrive(&state->q_empty); /* or q_full might go on twice before it is seen */
+            attend_wgmma_arrive(
+                &state->q_empty); /* or q_full might go on twice before it is seen */
             attend_wgmma_second_blocks(state, tiles, turn, n_blocks, o);
         }
         if (threadIdx.x == 0 && task->position < 0 && task->first_head == 0 &&

@@ -31,7 +31,12 @@ static int64_t n_tasks_of(const mmla_attend_problem *p, int64_t n_tokens, int32_
     return n_tokens * ((p->desc.n_heads + tile_heads - 1) / tile_heads);
 }
 
-/* Estimated cycles of a call. As many clusters work at a time as there are. The
+/* Splits that a plan cannot do without. */
+static int32_t splits_needed(const mmla_attend_problem *p) {
+    return p->desc.batch_invariant ? mmla_attend_mma_invariant_splits(p) : 1;
+}
+
+/* Estimated cycles of a call, of which p->clusters run at once. The
  * constants were set by hand after times on an H200 (8 .. 128 heads, 1 .. 1024 tokens, 128 + 512
  * keys of 528 + 288); only the order of two estimates decides anything. */
 static int64_t cycles(const mmla_attend_problem *p, int64_t n_tokens, division d) {
@@ -47,10 +52,9 @@ static int64_t cycles(const mmla_attend_problem *p, int64_t n_tokens, division d
 
 static division division_of(const mmla_attend_problem *p, int64_t n_tokens) {
     enum { FEWEST_HEADS = 16 };
-    const int32_t fixed = p->desc.batch_invariant ? mmla_attend_mma_invariant_splits(p) : 0;
-    division best = {ATTEND_WGMMA_HEADS, fixed > 0 ? fixed : 1};
+    division best = {ATTEND_WGMMA_HEADS, splits_needed(p)};
     for (int32_t s = 1; s <= ATTEND_WGMMA_SPLITS_MAX; s *= 2) {
-        if (p->clusters[log2_of(s)] == 0 || (fixed > 0 && s != fixed)) {
+        if (p->clusters[log2_of(s)] == 0 || (p->desc.batch_invariant && s != best.n_splits)) {
             continue;
         }
         for (int32_t heads = ATTEND_WGMMA_HEADS; heads >= FEWEST_HEADS; heads /= 2) {
@@ -67,14 +71,9 @@ static bool is_width_taken(const mmla_attend_problem *p) {
     return p->desc.list_width <= most && p->desc.compressed_width <= most;
 }
 
-/* Splits that a plan cannot do without. */
-static int32_t splits_needed(const mmla_attend_problem *p) {
-    return p->desc.batch_invariant ? mmla_attend_mma_invariant_splits(p) : 1;
-}
-
 /* Very few heads leave most of a matrix instruction empty, which counts once there is no CTA to
- * spare: on an H200 8 heads take 243 us here and 205 there at 1,024 tokens, 16 heads 259 and 274.
- * In the batch-invariant mode the number of tokens decides nothing. */
+ * spare (src/ops/attend/README.md has times). In the batch-invariant mode the number of tokens
+ * decides nothing. */
 bool mmla_attend_wgmma_pays(const mmla_attend_problem *p, int64_t n_tokens) {
     enum { FEW_HEADS = 8 };
     if (!is_width_taken(p) || p->clusters[log2_of(splits_needed(p))] == 0) {

@@ -49,7 +49,7 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     assert_int_equal(a->first_token, device.n_tokens);
     assert_int_equal(launch->cluster, a->n_splits);
     assert_int_equal(launch->grid[0] % launch->cluster, 0);
-    assert_in_range(a->tile_heads, 8, ATTEND_WGMMA_HEADS);
+    assert_in_range(a->tile_heads, 16, ATTEND_WGMMA_HEADS);
     assert_int_equal(a->n_head_tiles, (a->n_heads + a->tile_heads - 1) / a->tile_heads);
     assert_true(launch->grid[0] > 0 && launch->grid[0] <= INT32_MAX);
     device.n_launches++;

@@ -170,6 +170,7 @@ GPU_DEVICE void attend_wgmma_sources_find(const attend_mma_params *p,
 /* What the list warp does, from the first task to the last. */
 GPU_DEVICE void attend_wgmma_read_lists(const attend_mma_params *p, uint8_t *smem) {
     attend_wgmma_state *state = (attend_wgmma_state *)(smem + ATTEND_WGMMA_AT_STATE);
+    /* It begins behind all lists of a task before the first, so that the first step finds that. */
     attend_wgmma_feed feed = {.i = (int32_t)gpu_cluster_number() - (int32_t)gpu_n_clusters(),
                               .walk = {.list = 1}};
     for (uint32_t n = 0; n < ATTEND_WGMMA_AHEAD; n++) {

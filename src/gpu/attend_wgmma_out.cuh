@@ -244,7 +244,9 @@ GPU_DEVICE void attend_wgmma_joined_store(const attend_mma_params *p,
                                           const int32_t n_splits,
                                           uint32_t sums) {
     /* A wide scale is of 128 dims, which one CTA must have. */
-    const int32_t shares = p->out_form == MMLA_OUT_FP8_128 ? min(n_splits, 4) : n_splits;
+    const int32_t shares = p->out_form == MMLA_OUT_FP8_128
+                               ? min(n_splits, MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM)
+                               : n_splits;
     const int32_t log2_units = 31 - __clz(ATTEND_WGMMA_HEAD_UNITS / shares); /* powers of two */
     const int32_t split = gpu_cluster_rank();
     if (split >= shares) {

@@ -131,6 +131,8 @@ GPU_DEVICE void attend_wgmma_bring_q(const attend_mma_params *p, uint8_t *smem) 
             c = cos_sin[lane];
             s = cos_sin[MMLA_ROPE_DIM / 2 + lane];
         }
+        /* Of the fused layout and several tiles it is other heads' part of the token's q; the tiles
+         * together bring all of it. */
         const uint16_t *q =
             p->q + task.token * p->q_token_stride + task.first_head * MMLA_LATENT_DIM;
         for (int32_t x = lane * 64; x < task.n_heads * MMLA_LATENT_DIM; x += 32 * 64) {

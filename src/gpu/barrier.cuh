@@ -2,15 +2,17 @@
  * (mbarrier).
  *
  * PROBLEM    gpu_warps_sync(i, n): all n threads that call it with the same i meet there.
+ *            gpu_cluster_...: reading the shared memory of another CTA of the cluster.
  *
  *            gpu_barrier_...: eight bytes of shared memory count arrivals. Its phase ends with the
  *            last one, and the next begins; a waiter names the parity of the phase it waits for, 0
  *            for the first. Waiting for parity 1 before any phase has ended returns at once. What a
  *            thread wrote before it arrived is seen by those whose wait returned.
  *
- * LIMITS     gpu_warps_sync: i from 1 to 15, n a multiple of 32. A phase must not end before all who
- *            wait for the one before have seen that: by its parity they would wait on. All of it: code compiled for 9.0 or
- *            later; in other code it does nothing and must not be reached.
+ * LIMITS     gpu_warps_sync: i from 1 to 15, n a multiple of 32. gpu_barrier_...: a phase must not
+ *            end before all who wait for the one before have seen that, or by its parity they would
+ *            wait on; code compiled for 9.0 or later, in other code they do nothing and must not be
+ *            reached.
  */
 #ifndef MMLA_GPU_BARRIER_CUH
 #define MMLA_GPU_BARRIER_CUH

@@ -1,15 +1,15 @@
 /* cluster.cuh - CTAs that run at the same time (thread block clusters).
  *
- * LIMITS     Code compiled for capability 9.0 or later (mmla_gpu.code); in other code what is here does
- *            nothing and must not be reached.
+ * LIMITS     Code compiled for capability 9.0 or later (mmla_gpu.code); in other code what is here
+ *            does nothing and must not be reached.
  */
 #ifndef MMLA_GPU_CLUSTER_CUH
 #define MMLA_GPU_CLUSTER_CUH
 
 #include <stdint.h>
 
-/* A barrier of all threads of the cluster that have not exited: what they wrote before, to global memory
- * too, is seen after. */
+/* A barrier of all threads of the cluster that have not exited: what they wrote before, to global
+ * memory too, is seen after. */
 static __device__ __forceinline__ void gpu_cluster_sync(void) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;\n"
@@ -18,9 +18,9 @@ static __device__ __forceinline__ void gpu_cluster_sync(void) {
 #endif
 }
 
-/* Which cluster of the grid this CTA is in, of how many, how many CTAs it has, and the number of this
- * one. A launch without clusters has clusters of one. Volatile, so that nobody keeps a register for
- * what can be asked again. */
+/* Which cluster of the grid this CTA is in, of how many, how many CTAs it has, and the number of
+ * this one. A launch without clusters has clusters of one. Volatile, so that nobody keeps a
+ * register for what can be asked again. */
 static __device__ __forceinline__ uint32_t gpu_cluster_number(void) {
     uint32_t x = 0;
 #if __CUDA_ARCH__ >= 900

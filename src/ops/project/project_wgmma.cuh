@@ -1,8 +1,8 @@
-/* project_wgmma.cuh - what project's Hopper kernels share: codes to fp16, a row's scales, the products of a
- * step, and the results of odd rows.
+/* project_wgmma.cuh - what project's Hopper kernels share: codes to fp16, a row's scales, the
+ * products of a step, and the results of odd rows.
  *
- * NaN needs no care: a NaN code becomes a NaN operand, a NaN scale a NaN factor, and either reaches the
- * results of its row or token and no other.
+ * NaN needs no care: a NaN code becomes a NaN operand, a NaN scale a NaN factor, and either reaches
+ * the results of its row or token and no other.
  */
 #ifndef MMLA_OPS_PROJECT_WGMMA_CUH
 #define MMLA_OPS_PROJECT_WGMMA_CUH
@@ -46,7 +46,8 @@ PROJECT_DEVICE void project_wg_step_convert(project_wg_step *step,
     }
 }
 
-/* Begins the products of a step with a tile of n tokens; the first of a segment starts the sums anew. */
+/* Begins the products of a step with a tile of n tokens; the first of a segment starts the sums
+ * anew. */
 PROJECT_DEVICE void project_wg_step_multiply(
     float *sums, const project_wg_step *step, uint32_t tile, const bool is_first, const int32_t n) {
     const uint64_t b = gpu_wgmma_tile(tile);
@@ -58,7 +59,8 @@ PROJECT_DEVICE void project_wg_step_multiply(
     gpu_wgmma_commit();
 }
 
-/* Which groups of a row's segment have no code but +-0. Rare, so it is no loop of many loads at once. */
+/* Which groups of a row's segment have no code but +-0. Rare, so it is no loop of many loads at
+ * once. */
 PROJECT_DEVICE uint32_t project_wg_zeros(const project_row *r, int32_t segment) {
     uint32_t zeros = 0;
 #pragma unroll 1
@@ -71,8 +73,8 @@ PROJECT_DEVICE uint32_t project_wg_zeros(const project_row *r, int32_t segment) 
     return zeros;
 }
 
-/* Scale bytes of a row's segment; of a row that does not exist any plain ones. Loads of words stand in a
- * branch of their own: chosen one by one, each would wait for the one before. */
+/* Scale bytes of a row's segment; of a row that does not exist any plain ones. Loads of words stand
+ * in a branch of their own: chosen one by one, each would wait for the one before. */
 PROJECT_DEVICE void project_wg_scales_load(uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4],
                                            const project_row *r,
                                            int32_t segment) {
@@ -117,8 +119,8 @@ PROJECT_DEVICE float project_wg_dot_word(float sum, uint32_t x, uint32_t w) {
     return sum;
 }
 
-/* One result of an odd row, by a warp: lane l takes groups l, l + 32, .. in turn, then lanes are added in
- * pairs. */
+/* One result of an odd row, by a warp: lane l takes groups l, l + 32, .. in turn, then lanes are
+ * added in pairs. */
 PROJECT_DEVICE uint16_t project_wg_odd_result(const project_row *w, const project_row *x) {
     const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
     float acc = 0.0f;

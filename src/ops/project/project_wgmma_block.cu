@@ -3,12 +3,12 @@
  * PROBLEM    z[t][n] = sum over k of x[t][k] * w[n][k], e4m3 with a power of two per 32 elements of
  *            either side; 4096 columns, G such products.                (project.h has the shapes)
  *
- * BOUND      A step of 64 columns of 128 rows and N tokens takes 4 N cycles of the matrix units: 512 for
- *            N = 128. Beside it, in cycles: shared memory at 128 bytes each, codes of both written and read
- *            once, tokens written once and read by each warpgroup, 256 + 128 + 256 for N = 128; conversion, an instruction a code of which half
- *            run at half rate, 128 issue slots of four schedulers, and 90 more for loads, stores and
- *            scales; L2, 64 (128 + N) bytes, 32 a cycle for N = 128 and 48 for N = 64: all
- *            multiprocessors can get some 24 at once.
+ * BOUND      A step of 64 columns of 128 rows and N tokens takes 4 N cycles of the matrix units: 512
+ *            for N = 128. Beside it, in cycles for N = 128: shared memory at 128 bytes each, codes of
+ *            both written and read once, 256, tokens written once and read by each warpgroup, 128 +
+ *            256; conversion, an instruction a code of which half run at half rate, 128 issue slots of
+ *            four schedulers, and 90 more for loads, stores and scales; L2, 64 (128 + N) bytes, 32 a
+ *            cycle for N = 128 and 48 for N = 64: all multiprocessors can get some 24 at once.
  *
  * MOVEMENT   w (L2) --cp.async--> codes (smem) --ld 16 B, convert--> a (registers) --wgmma--> sums
  *            x (L2) --cp.async--> codes (smem) --ld 16 B, convert--> stage (smem, fp16) --wgmma--> sums
@@ -40,7 +40,8 @@
  *
  * NUMERICS   project_wgmma_map.h. The same bits as project_wgmma_split.cu.
  *
- * LIMITS     Code for 9.0a. Any rank that is a multiple of 8, any number of tokens; operands aligned to 16 bytes.
+ * LIMITS     Code for 9.0a. Any rank that is a multiple of 8, any number of tokens; operands aligned
+ *            to 16 bytes.
  */
 #include "gpu/barrier.cuh"
 #include "gpu/mma.cuh"

@@ -35,8 +35,8 @@
  * NUMERICS   project_wgmma_map.h. The same bits as project_wgmma_block.cu: a product with two powers of two
  *            is exact, so adding it is what the fused multiply-add there does.
  *
- * LIMITS     Code for 9.0a. 4 or 8 warpgroups a cluster. Any rank that is a multiple of 8, any number of tokens; operands aligned
- *            to 16 bytes.
+ * LIMITS     Code for 9.0a. 4 or 8 warpgroups a cluster. Any rank that is a multiple of 8, any number
+ *            of tokens; operands aligned to 16 bytes.
  */
 #include "gpu/barrier.cuh"
 #include "gpu/cluster.cuh"
@@ -337,7 +337,8 @@ DEVICE void results_store(const mmla_project_params *p,
     for (int32_t e = gpu_cluster_rank() * blockDim.x + threadIdx.x; e < n * (ROWS / 4);
          e += gpu_cluster_size() * blockDim.x) {
         const int32_t token = e / (ROWS / 4), row = e % (ROWS / 4) * 4;
-        if (row >= tile->n_rows || token >= tile->n_tokens) { /* the number of rows is even by 8 */
+        if (row >= tile->n_rows ||
+            token >= tile->n_tokens) { /* the number of rows is a multiple of 8 */
             continue;
         }
         float4 part[MMLA_PROJECT_SEGMENTS];
