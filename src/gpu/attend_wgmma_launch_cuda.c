@@ -20,8 +20,8 @@ static mmla_gpu_launch launch_of(int32_t s) {
     };
 }
 
-/* How a call is divided: tasks of a token and up to tile_heads heads, each by n_splits CTAs.
- * Neither tile_heads nor how many CTAs there are changes a result's bits. */
+/* How a call is divided: tasks of a token and up to tile_heads heads, each by n_splits CTAs. Only
+ * n_splits changes a result's bits. */
 typedef struct division {
     int32_t tile_heads;
     int32_t n_splits;
@@ -36,9 +36,9 @@ static int32_t splits_needed(const mmla_attend_problem *p) {
     return p->desc.batch_invariant ? mmla_attend_mma_invariant_splits(p) : 1;
 }
 
-/* Estimated cycles of a call, of which p->clusters run at once. The
- * constants were set by hand after times on an H200 (8 .. 128 heads, 1 .. 1024 tokens, 128 + 512
- * keys of 528 + 288); only the order of two estimates decides anything. */
+/* Estimated cycles of a call, of whose clusters p->clusters run at once. The constants were set by
+ * hand after times on an H200 (8 .. 128 heads, 1 .. 1024 tokens, 128 + 512 keys of 528 + 288); only
+ * the order of two estimates decides anything. */
 static int64_t cycles(const mmla_attend_problem *p, int64_t n_tokens, division d) {
     enum { BEGIN = 8000, END = 6000, A_BLOCK = 3500, JOIN = 6000, JOIN_A_HEAD = 115 };
     const int64_t share = (mmla_attend_mma_width(p) + d.n_splits - 1) / d.n_splits;

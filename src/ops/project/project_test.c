@@ -10,6 +10,9 @@
  * the negative ones -inf, and NaN where both do. An infinity of the sign that the exact sum does
  * not have needs more: every other lane must still have been finite, so |z| is below 16 times the
  * largest float, undoing the shift included.
+ *
+ * Long because one fixture, with its exact sums, serves three kinds of test: exact sums, laws (a
+ * token's bits alone and in batches, layouts), and what only a GPU has (tiles).
  */
 #include <math.h>
 #include <setjmp.h>

@@ -42,6 +42,8 @@
  *
  * LIMITS     Code for 9.0a. Any rank that is a multiple of 8, any number of tokens; operands aligned
  *            to 16 bytes.
+ *
+ * Long because three roles go through the same steps and barriers, which are read side by side.
  */
 #include "gpu/barrier.cuh"
 #include "gpu/mma.cuh"
