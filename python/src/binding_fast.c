@@ -32,10 +32,12 @@
 
 enum { CHOICES_MAX = 2 };
 
-/* One letter an argument: t tensor, i integer, f number, c the name of a choice. Any may be None; what
- * has a - is always. `kinds` are those of the function, in the order of its enum; `given` those that a
- * caller gives, in his order, when that is another, and `places` where they are in the enum. Of the
- * latter the last may be left out. */
+/* One letter an argument: t tensor, i integer, s stream, f number, c the name of a choice. Any may be
+ * None; what has a - is always. `kinds` are those of the function, in the order of its enum; `given`
+ * those that a caller gives, in his order, when that is another, and `places` where they are in the
+ * enum. Of the latter the last may be left out. An integer that is not given is 0. Anything else is
+ * None, a stream too although it is read as an integer: 0 names CUDA's default stream, None is the
+ * framework's current one. */
 typedef struct fast_function {
     const char *name;
     TVMFFISafeCallType function;
@@ -69,8 +71,8 @@ static const uint8_t places_of_rows_out[] = {
     AT_LSE,      AT_MAX_LOGITS, AT_SCALE,    AT_SINK,
     AT_Q_LAYOUT, AT_Q_NORM_EPS, AT_OUT_FORM, AT_BATCH_INVARIANT};
 
-static const char kinds_of_paged[] = "tttttttttttfifii-titiitiitt";
-static const char kinds_of_rows[] = "tttttttttttfifii-tit";
+static const char kinds_of_paged[] = "tttttttttttfifii-tstiitiitt";
+static const char kinds_of_rows[] = "tttttttttttfifii-tst";
 
 static const fast_function fast_functions[] = {
     {"attend_paged", binding_attend_paged, kinds_of_paged, NULL, NULL},
@@ -78,7 +80,7 @@ static const fast_function fast_functions[] = {
     {"attend_paged_out", binding_attend_paged, kinds_of_paged, "tttttttttttttftcfci",
      places_of_paged_out},
     {"attend_rows_out", binding_attend_rows, kinds_of_rows, "ttttttttttftcfci", places_of_rows_out},
-    {"kv_insert", binding_kv_insert, "tttttiitfiit-ti", NULL, NULL},
+    {"kv_insert", binding_kv_insert, "tttttiitfiit-ts", NULL, NULL},
 };
 
 /* Of CPython's stable ABI. */
@@ -163,7 +165,7 @@ static bool read_items(
     if (to->given == NULL ? n != most : n > most) {
         return false;
     }
-    if (to->given != NULL) { /* what is left out is None, or the first choice */
+    if (to->given != NULL) { /* the 0 of a choice is its first */
         for (int32_t i = 0; to->kinds[i] != 0; i++) {
             values[i] = (TVMFFIAny){.type_index = to->kinds[i] == 'i' ? kTVMFFIInt : kTVMFFINone};
         }
@@ -180,6 +182,7 @@ static bool read_items(
             good = read_tensor(f, item, &values[place], &tensors[place]);
             break;
         case 'i':
+        case 's':
             good = read_integer(f, item, &values[place]);
             break;
         case 'f':

@@ -222,17 +222,32 @@ def test_compiled_code_in_cuda_graphs(ops, torch):
     assert torch.equal(z, want[0]) and torch.equal(lse, want[1])
 
 
-def test_work_goes_to_the_current_stream(torch):
-    """Behind a kernel that keeps a stream busy, results appear there and nowhere else."""
-    fw = make_framework("torch-cuda")
-    case = AttendCase(8, t=5)
-    a = case.arguments(fw)
-    q = torch.full_like(a["q"], float("nan"))  # what a call reads that does not wait
+def behind_a_busy_kernel(torch, fw, case, call):
+    """What call(q) gives on a stream where q is written behind a kernel that keeps it busy: a call that
+    does not wait reads NaN."""
+    written = fw.put(case.q, "bf16")
+    q = torch.full_like(written, float("nan"))
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(200_000_000)
-        q.copy_(a["q"])
-        result = megamla.attend_paged(**{**a, "q": q}, **case.keywords)
+        q.copy_(written)
+        result = call(q)
     stream.synchronize()
-    case.check(fw, result)
+    return result
+
+
+def test_work_goes_to_the_current_stream(torch):
+    fw = make_framework("torch-cuda")
+    case = AttendCase(8, t=5)
+    a = case.arguments(fw)
+    case.check(fw, behind_a_busy_kernel(
+        torch, fw, case, lambda q: megamla.attend_paged(**{**a, "q": q}, **case.keywords)))
+
+
+@pytest.mark.parametrize("rows", [None, 30])
+def test_out_operators_work_on_the_current_stream(ops, torch, rows):
+    fw = make_framework("torch-cuda")
+    case, given, call = out_call(ops, fw, torch, rows, {})
+    behind_a_busy_kernel(torch, fw, case, lambda q: call(q=q))
+    case.check(fw, given)
