@@ -11,49 +11,18 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "app/bench/bench_fixture.h"
 #include "app/bench/bench_gpu.h"
 #include "app/bench/bench_gpu_shape.h"
 #include "app/bench/bench_replay.h"
 #include "app/bench/bench_report.h"
 #include "app/bench/bench_sample.h"
 
-/* A session with one count of heads and tokens, small enough for a test. */
-static bench_session *session(const char *op, const char *formats, int64_t heads, int64_t tokens) {
-    const bench_options o = {.seed = 5,
-                             .quick = true,
-                             .op = op,
-                             .formats = formats,
-                             .heads = {.values = {heads}, .n = heads > 0},
-                             .tokens = {.values = {tokens}, .n = tokens > 0},
-                             .n_samples = 5};
-    bench_session *s = malloc(sizeof *s);
-    assert_non_null(s);
-    assert_int_equal(bench_gpu_session_init(s, &o, NULL), MMLA_OK);
-    return s;
-}
-
-static void session_free(bench_session *s) {
-    bench_gpu_session_deinit(s);
-    free(s);
-}
-
 static void run_all(bench_session *s) {
     bench_gpu_attend_run(s);
     bench_gpu_project_run(s);
     bench_gpu_kv_run(s);
     bench_gpu_list_run(s);
-}
-
-static void assert_verified(const bench_session *s, int n_rows) {
-    assert_int_equal(s->n_rows, n_rows);
-    for (int i = 0; i < n_rows; i++) {
-        if (!s->rows[i].verified) {
-            print_error("%s: %s\n", s->rows[i].op, s->rows[i].problem);
-        }
-        assert_true(s->rows[i].verified && s->rows[i].fused.median_us > 0.0);
-        assert_true(s->rows[i].fused.p10_us <= s->rows[i].fused.median_us);
-        assert_true(s->rows[i].fused.median_us <= s->rows[i].fused.p90_us);
-    }
 }
 
 static void a_replay_walks_through_all_sets_and_lasts(void **state) {
@@ -178,7 +147,7 @@ static void prefill_lists_name_no_row_twice(void **state) {
 
 static void floors_are_the_larger_of_both_ceilings(void **state) {
     (void)state;
-    bench_session *s = session(NULL, NULL, 0, 0);
+    bench_session *s = bench_fixture_create(NULL, NULL, 0, 0);
     /* docs/performance.md: 64 tokens of 64 heads, 528 + 288 */
     const double keys = 64.0 * 640.0;
     bench_row row = {.flop = 64.0 * keys * 2048.0, .bytes = 64.0 * 215040.0};
@@ -194,7 +163,7 @@ static void floors_are_the_larger_of_both_ceilings(void **state) {
     s->gemm_tflops = 0.0; /* nothing known of products */
     row.flop *= 1e6;
     assert_true(bench_floor_us(s, &row) == 0.55);
-    session_free(s);
+    bench_fixture_destroy(s);
 }
 
 static void sets_touch_more_than_the_caches_hold(void **state) {
@@ -208,9 +177,10 @@ static void sets_touch_more_than_the_caches_hold(void **state) {
 
 static void every_operation_is_verified(void **state) {
     (void)state;
-    bench_session *s = session(NULL, NULL, 8, 3);
+    bench_session *s = bench_fixture_create(NULL, NULL, 8, 3);
     run_all(s);
-    assert_verified(s, 1 + 1 + 1); /* attend_paged, attend_rows, project: those with heads */
+    bench_fixture_assert_verified(
+        s, 1 + 1 + 1); /* attend_paged, attend_rows, project: those with heads */
     for (int i = 0; i < 3; i++) {
         const bench_row *row = &s->rows[i];
         assert_int_equal(row->heads, 8);
@@ -218,7 +188,7 @@ static void every_operation_is_verified(void **state) {
         assert_true(row->floor_us > 0.0 && row->flop > 0.0);
         assert_true(i == 2 || (row->chain_us > 0.0 && row->keys == 640.0));
     }
-    session_free(s);
+    bench_fixture_destroy(s);
 }
 
 static void every_pair_of_formats_is_verified(void **state) {
@@ -226,12 +196,12 @@ static void every_pair_of_formats_is_verified(void **state) {
     const char *const formats[] = {"528+288", "528+528", "528", "584+584", "584"};
     const double bytes[] = {215040.0, 337920.0, 337920.0, 373760.0, 373760.0};
     for (int i = 0; i < 5; i++) {
-        bench_session *s = session("attend_paged", formats[i], 8, 9);
+        bench_session *s = bench_fixture_create("attend_paged", formats[i], 8, 9);
         run_all(s);
-        assert_verified(s, 1);
+        bench_fixture_assert_verified(s, 1);
         assert_true(s->rows[0].bytes == 9.0 * bytes[i]);
         assert_int_equal(s->rows[0].window + s->rows[0].compressed, 640);
-        session_free(s);
+        bench_fixture_destroy(s);
     }
 }
 
@@ -239,16 +209,16 @@ static void shorter_lists_are_less_work(void **state) {
     (void)state;
     const bench_lengths lengths[] = {BENCH_LENGTHS_MIXED, BENCH_LENGTHS_SHORT, BENCH_LENGTHS_KEYS};
     for (int i = 0; i < 3; i++) {
-        bench_session *s = session("attend_paged", "528+288", 8, 9);
+        bench_session *s = bench_fixture_create("attend_paged", "528+288", 8, 9);
         s->options.lengths = lengths[i];
         s->options.n_keys = 200;
         s->options.batch_invariant = true;
         run_all(s);
-        assert_verified(s, 1);
+        bench_fixture_assert_verified(s, 1);
         const bench_row *row = &s->rows[0];
         assert_true(row->keys >= 80.0 && row->keys < 600.0);
         assert_true(row->flop == row->keys * 9.0 * 8.0 * 2048.0);
-        session_free(s);
+        bench_fixture_destroy(s);
     }
 }
 
@@ -256,28 +226,28 @@ static void caches_and_lists_are_verified_byte_by_byte(void **state) {
     (void)state;
     const int64_t rows[] = {1, 512, 2100};
     for (int i = 0; i < 3; i++) {
-        bench_session *s = session(NULL, NULL, 0, rows[i]);
+        bench_session *s = bench_fixture_create(NULL, NULL, 0, rows[i]);
         bench_gpu_kv_run(s);
-        assert_verified(s, 6);
+        bench_fixture_assert_verified(s, 6);
         assert_int_equal(s->rows[0].tokens, i == 2 ? 4096 : rows[i]); /* whole tiles */
-        session_free(s);
+        bench_fixture_destroy(s);
     }
     for (int64_t n = 1; n <= 65; n += 64) {
-        bench_session *s = session(NULL, NULL, 0, n);
+        bench_session *s = bench_fixture_create(NULL, NULL, 0, n);
         bench_gpu_list_run(s);
-        assert_verified(s, 4);
-        session_free(s);
+        bench_fixture_assert_verified(s, 4);
+        bench_fixture_destroy(s);
     }
 }
 
 static void a_call_costs_the_host_time(void **state) {
     (void)state;
-    bench_session *s = session("host_cost", NULL, 0, 0);
+    bench_session *s = bench_fixture_create("host_cost", NULL, 0, 0);
     run_all(s);
-    assert_verified(s, 1);
+    bench_fixture_assert_verified(s, 1);
     assert_string_equal(s->rows[0].op, "host_cost");
     assert_true(s->rows[0].floor_us == 0.0);
-    session_free(s);
+    bench_fixture_destroy(s);
 }
 
 static void damaged_results_have_no_time(void **state) {
@@ -296,7 +266,7 @@ static void damaged_results_have_no_time(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const bool has_heads = i < 3;
-        bench_session *s = session(cases[i].op, NULL, has_heads ? 8 : 0, 2);
+        bench_session *s = bench_fixture_create(cases[i].op, NULL, has_heads ? 8 : 0, 2);
         s->options.corrupt = cases[i].corrupt;
         run_all(s);
         assert_true(s->n_rows >= 1);
@@ -305,13 +275,13 @@ static void damaged_results_have_no_time(void **state) {
             assert_non_null(strstr(s->rows[k].problem, cases[i].word));
         }
         assert_int_equal(bench_report_problems(s), s->n_rows);
-        session_free(s);
+        bench_fixture_destroy(s);
     }
 }
 
 static void a_refused_shape_says_why(void **state) {
     (void)state;
-    bench_session *s = session("attend_paged", "528", 8, 1);
+    bench_session *s = bench_fixture_create("attend_paged", "528", 8, 1);
     s->options.implementation = "fastest";
     s->options.op = NULL; /* the name is checked by the command, not here */
     bench_gpu_attend_run(s);
@@ -322,7 +292,7 @@ static void a_refused_shape_says_why(void **state) {
     assert_int_equal(s->n_rows, 1);
     assert_false(s->rows[0].verified);
     assert_non_null(strstr(s->rows[0].problem, "n_heads"));
-    session_free(s);
+    bench_fixture_destroy(s);
 }
 
 /* The result file of a session, parsed. */
@@ -342,7 +312,7 @@ static json_t *saved(const bench_session *s) {
 
 static void a_result_file_has_what_a_gpu_adds(void **state) {
     (void)state;
-    bench_session *s = session("attend_paged", "528+288", 8, 1);
+    bench_session *s = bench_fixture_create("attend_paged", "528+288", 8, 1);
     run_all(s);
     s->rows[0].cublas_us = 7.0;
     s->node_us = 0.5;
@@ -363,12 +333,12 @@ static void a_result_file_has_what_a_gpu_adds(void **state) {
     assert_int_equal(json_integer_value(json_object_get(root, "page_tokens")), 64);
     assert_int_equal(json_integer_value(json_object_get(root, "layers")), 43);
     json_decref(root);
-    session_free(s);
+    bench_fixture_destroy(s);
 }
 
 static void the_table_has_a_column_for_everything(void **state) {
     (void)state;
-    bench_session *s = session(NULL, NULL, 0, 0);
+    bench_session *s = bench_fixture_create(NULL, NULL, 0, 0);
     char *text = NULL;
     size_t bytes;
     bench_row row = {.op = "attend_paged",
@@ -393,7 +363,7 @@ static void the_table_has_a_column_for_everything(void **state) {
                         "attend_paged    528+288     64      1     8.00     7.50     8.25     "
                         "4.00  2.00x     16.0  2.00x        -      1.0   2.00  name\n");
     free(text);
-    session_free(s);
+    bench_fixture_destroy(s);
 }
 
 int main(void) {

@@ -4,11 +4,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "app/bench/bench_fixture.h"
 #include "app/bench/bench_gpu.h"
 #include "app/bench/bench_gpu_shape.h"
 #include "app/bench/bench_sample.h"
@@ -17,30 +17,11 @@ static const bench_formats mixed_formats = {"528+288", MMLA_KV_V41_FP8, MMLA_KV_
 
 /* A session of one row: attend_paged with 8 heads. */
 static bench_session *session(const char *formats, int64_t tokens) {
-    const bench_options o = {.seed = 5,
-                             .quick = true,
-                             .op = "attend_paged",
-                             .formats = formats,
-                             .heads = {.values = {8}, .n = 1},
-                             .tokens = {.values = {tokens}, .n = 1},
-                             .n_samples = 5};
-    bench_session *s = malloc(sizeof *s);
-    assert_non_null(s);
-    assert_int_equal(bench_gpu_session_init(s, &o, NULL), MMLA_OK);
-    return s;
-}
-
-static void session_free(bench_session *s) {
-    bench_gpu_session_deinit(s);
-    free(s);
+    return bench_fixture_create("attend_paged", formats, 8, tokens);
 }
 
 static void assert_verified(const bench_session *s) {
-    assert_int_equal(s->n_rows, 1);
-    if (!s->rows[0].verified) {
-        print_error("%s\n", s->rows[0].problem);
-    }
-    assert_true(s->rows[0].verified && s->rows[0].fused.median_us > 0.0);
+    bench_fixture_assert_verified(s, 1);
     assert_true(s->rows[0].chain_us > 0.0);
 }
 
@@ -56,7 +37,7 @@ static void padded_tokens_are_verified_and_no_work(void **state) {
         assert_true(s->rows[0].bytes == n_live * 215040.0);
         assert_true(s->rows[0].flop == n_live * 640.0 * 8.0 * 2048.0);
         assert_true(s->rows[0].keys == n_live * 640.0 / 20.0);
-        session_free(s);
+        bench_fixture_destroy(s);
     }
 }
 
@@ -92,7 +73,7 @@ static void a_padded_token_with_a_number_is_wrong(void **state) {
     check_buffer_destroy(&workspace);
     bench_gpu_shape_destroy(&x);
     bench_gpu_pool_destroy(&p);
-    session_free(s);
+    bench_fixture_destroy(s);
 }
 
 static void warm_calls_are_all_the_same(void **state) {
@@ -112,7 +93,7 @@ static void warm_calls_are_all_the_same(void **state) {
     /* Only what the cache cannot hold comes from memory. */
     assert_true(s->rows[0].bytes == 9.0 * 215040.0);
     assert_true(s->rows[0].floor_us == (9.0 * 215040.0 - (1 << 20)) * 1e-3 / s->read_gbps);
-    session_free(s);
+    bench_fixture_destroy(s);
 }
 
 static void pages_of_any_size_and_distance_are_verified(void **state) {
@@ -141,7 +122,7 @@ static void pages_of_any_size_and_distance_are_verified(void **state) {
         bench_gpu_pool_destroy(&p);
         bench_gpu_attend_run(s);
         assert_verified(s);
-        session_free(s);
+        bench_fixture_destroy(s);
     }
 }
 
