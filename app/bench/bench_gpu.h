@@ -34,7 +34,7 @@ void bench_gpu_row_finish(bench_session *s, bench_row *row);
 double bench_gpu_budget_s(const bench_session *s);
 
 /* Sets of inputs whose calls together touch more than the device's caches hold; `bytes` of a call
- * are what differs between sets. 2 at least. */
+ * are what differs between sets. 2 at least, and 2 when nothing differs. */
 int64_t bench_gpu_sets_count(const bench_session *s, double bytes);
 
 /* A cache that repeats a tile, or a workspace of bf16 rows (format NONE, one tile long). */

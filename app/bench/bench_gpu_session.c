@@ -26,7 +26,7 @@ double bench_gpu_budget_s(const bench_session *s) {
 }
 
 int64_t bench_gpu_sets_count(const bench_session *s, double bytes) {
-    const double n = (double)s->cold_bytes / (bytes > 1.0 ? bytes : 1.0) + 1.0;
+    const double n = bytes > 0.0 ? (double)s->cold_bytes / bytes + 1.0 : 0.0;
     return n < 2.0 ? 2 : n < SETS_MAX ? (int64_t)n : SETS_MAX;
 }
 
