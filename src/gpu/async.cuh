@@ -39,6 +39,18 @@ GPU_DEVICE uint4 gpu_smem_load16(uint32_t smem) {
     return x;
 }
 
+GPU_DEVICE uint32_t gpu_smem_load4(uint32_t smem) {
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(smem) : "memory");
+    return x;
+}
+
+GPU_DEVICE void gpu_smem_store16(uint32_t smem, uint4 x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y),
+                 "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
 GPU_DEVICE void gpu_smem_store4(uint32_t smem, uint32_t x) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
 }
@@ -107,7 +119,7 @@ GPU_DEVICE uint4 gpu_load16_or_zero_stream(const void *global, bool valid) {
     return x;
 }
 
-/* Eight and two bytes, through L1: neighbours have others of the same 32. */
+/* Eight, two bytes and one, through L1: neighbours have others of the same 32. */
 GPU_DEVICE uint2 gpu_load8(const void *global) {
     uint2 x;
     asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(global));
@@ -117,6 +129,12 @@ GPU_DEVICE uint2 gpu_load8(const void *global) {
 GPU_DEVICE uint32_t gpu_load2(const void *global) {
     uint16_t x;
     asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(x) : "l"(global));
+    return x;
+}
+
+GPU_DEVICE uint32_t gpu_load1(const void *global) {
+    uint32_t x;
+    asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(x) : "l"(global));
     return x;
 }
 

@@ -5,16 +5,33 @@
 #define MMLA_GPU_ATTEND_WGMMA_H
 
 #include "gpu/attend_mma.h"
-#include "gpu/attend_wgmma_tile.h"
+
+/* What a launch of a kernel asks for; the kernel's file says. */
+typedef struct attend_wgmma_shape {
+    int32_t heads; /* of a CTA, at most */
+    int32_t n_threads;
+    int32_t smem_bytes;
+} attend_wgmma_shape;
+
+#if defined(__cplusplus)
+#define ATTEND_WGMMA_SHAPE extern "C" const attend_wgmma_shape
+#else
+#define ATTEND_WGMMA_SHAPE extern const attend_wgmma_shape
+#endif
+ATTEND_WGMMA_SHAPE attend_wgmma_shape_64;
+ATTEND_WGMMA_SHAPE attend_wgmma_shape_few8;
+ATTEND_WGMMA_SHAPE attend_wgmma_shape_few16;
 
 MMLA_KERNEL(attend_wgmma_bf16_sm90a, attend_mma_params);
+MMLA_KERNEL(attend_wgmma_few8_bf16_sm90a, attend_mma_params);
+MMLA_KERNEL(attend_wgmma_few16_bf16_sm90a, attend_mma_params);
 
-/* Whether a call of so many tokens is faster with it than with attend_mma. */
-bool mmla_attend_wgmma_pays(const mmla_attend_problem *p, int64_t n_tokens);
+/* Whether a call can be done, and then is faster, with it and not with attend_mma. */
+bool mmla_attend_wgmma_pays(const mmla_attend_problem *p);
 
 /* What a plan prepares with; problem is a mmla_attend_problem. */
 mmla_status mmla_attend_wgmma_load(void *problem, mmla_error *err);
-/* The same for a plan that asks mmla_attend_wgmma_pays at every call, and takes attend_mma else. */
+/* The same for a plan that takes attend_mma where mmla_attend_wgmma_pays says no. */
 mmla_status mmla_attend_hopper_load(void *problem, mmla_error *err);
 
 /* The fused call. No workspace. */

@@ -27,7 +27,7 @@
  *            warp 14           lists                                  64
  *            warp 15           q, and what the next task is           64
  *
- * BUDGET     smem     64 KB q, 3 * 48 KB stages, 2 * 6 KB prob, state: all but 616 bytes
+ * BUDGET     smem     64 KB q, 3 * 48 KB stages, 2 * 6 KB prob, state: all but 608 bytes
  *            regs     128 sums and 24 scores a thread; 16 of a record. There is none to spare, nor
  *                     a predicate: what is asked again, or written by all of a warp, is so for
  *                     their sake.
@@ -41,12 +41,13 @@
  *            q_empty               both -> q: the first has no more scores to make of it, and the
  *                                  second has seen q_full, which it must not miss
  *            factor_full, _empty   first -> second, and back: the factors of O at a task's end
- *            bar 1                 both: nobody multiplies any more; the parts' weights are there
- *            bar 2                 first: q is rotated
+ *            weights_full          both: the parts' weights are there
+ *            both                  both: nobody multiplies any more
+ *            group                 first: q is rotated
  *            cluster               both, of all CTAs: O and maxima lie where they are read; they
  *                                  were read. All other warps leave without.
- *            Where one thread arrives for its warp, __syncwarp or an instruction that the warp
- *            executes together stands before it.
+ *            Both and group are barriers of warps, the others lie in shared memory, where every
+ *            thread arrives for itself.
  *
  * NUMERICS   As attend_mma_kernel.cu, but that the maximum follows with a slack of 2^8
  *            (attend_wgmma_math.cuh). A token's result depends on n_splits and on nothing else of
@@ -71,17 +72,18 @@ GPU_DEVICE void attend_wgmma_begin(attend_wgmma_state *state) {
     if (threadIdx.x == 32) { /* not 0, whose predicate would be kept for what thread 0 does later */
         for (int32_t i = 0; i < ATTEND_WGMMA_STAGES; i++) {
             gpu_barrier_init(gpu_smem_address(&state->full[i]), ATTEND_WGMMA_LOAD_THREADS);
-            gpu_barrier_init(gpu_smem_address(&state->empty[i]), ATTEND_WGMMA_MATH_WARPS);
-        }
-        for (int32_t i = 0; i < ATTEND_WGMMA_RING; i++) {
-            gpu_barrier_init(gpu_smem_address(&state->sources_full[i]), 32);
-            gpu_barrier_init(gpu_smem_address(&state->sources_empty[i]), ATTEND_WGMMA_LOAD_WARPS);
+            gpu_barrier_init(gpu_smem_address(&state->empty[i]), ATTEND_WGMMA_MATH_THREADS);
         }
         for (int32_t i = 0; i < ATTEND_WGMMA_PROBS; i++) {
             gpu_barrier_init(gpu_smem_address(&state->prob_full[i]), ATTEND_WGMMA_GROUP);
         }
+        for (int32_t i = 0; i < ATTEND_WGMMA_RING; i++) {
+            gpu_barrier_init(gpu_smem_address(&state->sources_full[i]), 32);
+            gpu_barrier_init(gpu_smem_address(&state->sources_empty[i]), ATTEND_WGMMA_LOAD_THREADS);
+        }
         gpu_barrier_init(gpu_smem_address(&state->q_full), 32);
-        gpu_barrier_init(gpu_smem_address(&state->q_empty), ATTEND_WGMMA_MATH_WARPS);
+        gpu_barrier_init(gpu_smem_address(&state->q_empty), ATTEND_WGMMA_MATH_THREADS);
+        gpu_barrier_init(gpu_smem_address(&state->weights_full), ATTEND_WGMMA_MATH_THREADS);
         gpu_barrier_init(gpu_smem_address(&state->factor_full), ATTEND_WGMMA_GROUP);
         gpu_barrier_init(gpu_smem_address(&state->factor_empty), ATTEND_WGMMA_GROUP);
         gpu_barrier_inits_publish();
@@ -117,20 +119,6 @@ GPU_DEVICE void attend_wgmma_own_end(const attend_mma_params *p,
     attend_wgmma_direct_store(p, task, factor, o);
 }
 
-/* Joins what n_splits CTAs of a cluster found, and stores this one's share. */
-GPU_DEVICE void attend_wgmma_join_and_store(const attend_mma_params *p,
-                                            const attend_wgmma_task *task,
-                                            uint8_t *smem,
-                                            float sink,
-                                            const int32_t n_splits) {
-    attend_wgmma_state *state = (attend_wgmma_state *)(smem + ATTEND_WGMMA_AT_STATE);
-    attend_wgmma_weights *weights = (attend_wgmma_weights *)(smem + ATTEND_WGMMA_AT_PROB);
-    attend_wgmma_finish_joined(p, task, state, weights, n_splits, sink, threadIdx.x);
-    gpu_warps_sync(1, ATTEND_WGMMA_MATH_THREADS);
-    attend_wgmma_joined_store(p, task, state, weights, n_splits,
-                              gpu_smem_address(smem) + ATTEND_WGMMA_AT_STAGES);
-}
-
 /* The end of a task whose keys a cluster shared: its only one. */
 GPU_DEVICE void attend_wgmma_joined_end(const attend_mma_params *p,
                                         const attend_wgmma_task *task,
@@ -142,23 +130,12 @@ GPU_DEVICE void attend_wgmma_joined_end(const attend_mma_params *p,
     if (threadIdx.x < ATTEND_WGMMA_GROUP) {
         attend_wgmma_tell(sm, state);
     }
-    gpu_warps_sync(1, ATTEND_WGMMA_MATH_THREADS); /* nobody multiplies from the stages */
+    gpu_warps_sync(ATTEND_WGMMA_BAR_BOTH,
+                   ATTEND_WGMMA_MATH_THREADS); /* nobody multiplies from the stages */
     if (task->n_blocks > 0) {
         attend_wgmma_leave_sums(o, smem + ATTEND_WGMMA_AT_STAGES);
     }
-    gpu_cluster_sync(); /* with the other multiplying warps; all others leave without */
-    switch (gpu_cluster_size()) {
-    case 2:
-        attend_wgmma_join_and_store(p, task, smem, sink, 2);
-        break;
-    case 4:
-        attend_wgmma_join_and_store(p, task, smem, sink, 4);
-        break;
-    default:
-        attend_wgmma_join_and_store(p, task, smem, sink, ATTEND_WGMMA_SPLITS_MAX);
-        break;
-    }
-    gpu_cluster_sync(); /* or another CTA might still read from this one */
+    attend_wgmma_join_cluster(p, task, smem, sink);
 }
 
 /* What the multiplying warps do, from the first task to the last. */
@@ -193,23 +170,24 @@ GPU_DEVICE void attend_wgmma_math(const attend_mma_params *p, uint8_t *smem) {
             if (n_blocks > 0) {
                 if (p->rotate) {
                     attend_wgmma_q_rotate(state->rope[n_done % ATTEND_WGMMA_TASKS], task->n_heads,
-                                          smem + ATTEND_WGMMA_AT_Q);
+                                          smem + ATTEND_WGMMA_AT_Q, ATTEND_WGMMA_GROUP / 32);
                     gpu_fence_async();
-                    gpu_warps_sync(2, ATTEND_WGMMA_GROUP);
+                    gpu_warps_sync(ATTEND_WGMMA_BAR_GROUP, ATTEND_WGMMA_GROUP);
                 }
                 attend_wgmma_first_blocks(state, tiles, turn, n_blocks, &sm, o);
             } else {
-                attend_wgmma_arrive(&state->q_empty);
+                gpu_barrier_arrive(gpu_smem_address(&state->q_empty));
             }
         } else {
-            attend_wgmma_arrive(
-                &state->q_empty); /* or q_full might go on twice before it is seen */
+            /* Or q_full might go on twice before it is seen. */
+            gpu_barrier_arrive(gpu_smem_address(&state->q_empty));
             attend_wgmma_second_blocks(state, tiles, turn, n_blocks, o);
         }
         if (threadIdx.x == 0 && task->position < 0 && task->first_head == 0 &&
             gpu_cluster_rank() == 0 && p->rotate && p->n_faults != NULL) {
             atomicAdd(p->n_faults, 1);
         }
+        attend_wgmma_sums_in_order(o);
         if (gpu_cluster_size() == 1) {
             attend_wgmma_own_end(p, task, state, n_done, &sm, sink, o);
         } else {
@@ -217,6 +195,9 @@ GPU_DEVICE void attend_wgmma_math(const attend_mma_params *p, uint8_t *smem) {
         }
     }
 }
+
+const attend_wgmma_shape attend_wgmma_shape_64 = {ATTEND_WGMMA_HEADS, ATTEND_WGMMA_THREADS,
+                                                  ATTEND_WGMMA_SMEM_BYTES};
 
 /* Elsewhere an empty kernel, which is never launched. */
 MMLA_KERNEL_BOUNDS(attend_wgmma_bf16_sm90a, attend_mma_params, ATTEND_WGMMA_THREADS, 1) {

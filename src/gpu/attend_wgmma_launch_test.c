@@ -9,15 +9,28 @@
 #include "gpu/attend_mma_params_cuda.c"
 #include "gpu/attend_wgmma_launch_cuda.c"
 
-/* A host's stub of the kernel, and the device. */
+/* Host's stubs of the kernels with their shapes, and the device. */
+void attend_wgmma_few8_bf16_sm90a(attend_mma_params p) {
+    (void)p;
+}
+
+void attend_wgmma_few16_bf16_sm90a(attend_mma_params p) {
+    (void)p;
+}
+
 void attend_wgmma_bf16_sm90a(attend_mma_params p) {
     (void)p;
 }
+
+const attend_wgmma_shape attend_wgmma_shape_few8 = {8, 768, 200 * 1024};
+const attend_wgmma_shape attend_wgmma_shape_few16 = {16, 768, 210 * 1024};
+const attend_wgmma_shape attend_wgmma_shape_64 = {64, 512, 220 * 1024};
 
 static struct {
     int32_t clusters[4]; /* of 1, 2, 4, 8 blocks, at the same time */
     int64_t n_launches, n_tokens, n_ctas;
     int32_t n_splits, tile_heads, n_head_tiles;
+    const void *kernel;
 } device;
 
 mmla_status
@@ -49,7 +62,11 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     assert_int_equal(a->first_token, device.n_tokens);
     assert_int_equal(launch->cluster, a->n_splits);
     assert_int_equal(launch->grid[0] % launch->cluster, 0);
-    assert_in_range(a->tile_heads, 16, ATTEND_WGMMA_HEADS);
+    assert_in_range(a->tile_heads, 8, ATTEND_WGMMA_HEADS);
+    const kernel_choice *k = kernel_for(a->tile_heads);
+    assert_true(launch->kernel == k->kernel && a->tile_heads <= k->shape->heads);
+    assert_int_equal(launch->block, k->shape->n_threads);
+    assert_int_equal(launch->smem_bytes, k->shape->smem_bytes);
     assert_int_equal(a->n_head_tiles, (a->n_heads + a->tile_heads - 1) / a->tile_heads);
     assert_true(launch->grid[0] > 0 && launch->grid[0] <= INT32_MAX);
     device.n_launches++;
@@ -58,6 +75,7 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     device.n_splits = a->n_splits;
     device.tile_heads = a->tile_heads;
     device.n_head_tiles = a->n_head_tiles;
+    device.kernel = launch->kernel;
     return MMLA_OK;
 }
 
@@ -116,8 +134,8 @@ static void launch_heads_of_one_token_are_spread(void **state) {
     (void)state;
     const mmla_attend_problem p = problem_of(64, false);
     run(&p, 1);
-    assert_int_equal(device.tile_heads, 16);
-    assert_int_equal(device.n_ctas, 4 * 8);
+    assert_int_equal(device.tile_heads, 8);
+    assert_int_equal(device.n_ctas, 8 * 8);
     run(&p, 1024); /* as few conversions of a key as possible */
     assert_int_equal(device.tile_heads, 64);
 }
@@ -127,9 +145,9 @@ static void launch_few_tokens_are_split_as_far_as_clusters_fit(void **state) {
     const mmla_attend_problem p = problem_of(64, false);
     run(&p, 1);
     assert_int_equal(device.n_splits, 8);
-    run(&p, 14);
+    run(&p, 3);
     assert_int_equal(device.n_splits, 8);
-    run(&p, 16); /* two of them would wait for a place */
+    run(&p, 8); /* more of them would wait for a place */
     assert_int_equal(device.n_splits, 4);
     run(&p, 64);
     assert_int_equal(device.n_splits, 2);
@@ -153,19 +171,23 @@ static void launch_more_tokens_than_numbers_take_several(void **state) {
     assert_true(device.n_launches > 1);
 }
 
-static void launch_pays_by_heads_and_tokens_or_by_heads_alone(void **state) {
+static void launch_few_heads_have_kernels_of_their_own(void **state) {
     (void)state;
-    mmla_attend_problem p = problem_of(8, false);
-    assert_true(mmla_attend_wgmma_pays(&p, 1));
-    assert_true(mmla_attend_wgmma_pays(&p, 132));
-    assert_false(mmla_attend_wgmma_pays(&p, 133));
-    p = problem_of(16, false);
-    assert_true(mmla_attend_wgmma_pays(&p, 1));
-    assert_true(mmla_attend_wgmma_pays(&p, 4096));
     for (int32_t heads = 8; heads <= 128; heads += 8) {
-        p = problem_of(heads, true);
+        const mmla_attend_problem p = problem_of(heads, false);
+        run(&p, 1024);
+        assert_int_equal(device.tile_heads, heads <= 8 ? 8 : heads <= 16 ? 16 : 64);
+    }
+}
+
+/* Kernels do not add in the same order. */
+static void launch_invariant_kernel_is_that_of_the_heads(void **state) {
+    (void)state;
+    for (int32_t heads = 8; heads <= 128; heads += 8) {
+        const mmla_attend_problem p = problem_of(heads, true);
         for (int64_t n = 1; n <= 4096; n *= 4) {
-            assert_int_equal(mmla_attend_wgmma_pays(&p, n), mmla_attend_wgmma_pays(&p, 1));
+            run(&p, n);
+            assert_true(device.kernel == kernel_for(heads)->kernel);
         }
     }
 }
@@ -178,7 +200,7 @@ static void launch_does_without_clusters_where_there_are_none(void **state) {
     assert_int_equal(device.n_splits, 1);
     p = problem_of(64, true);
     p.clusters[2] = 0;
-    assert_false(mmla_attend_wgmma_pays(&p, 1000));
+    assert_false(mmla_attend_wgmma_pays(&p));
     memset(device.clusters, 0, sizeof device.clusters);
     assert_int_equal(mmla_attend_wgmma_load(&p, NULL), MMLA_E_DEVICE);
 }
@@ -187,7 +209,7 @@ static void launch_leaves_the_widest_lists_to_the_other_kernels(void **state) {
     (void)state;
     mmla_attend_problem p = problem_of(64, false);
     p.desc.list_width = INT32_MAX;
-    assert_false(mmla_attend_wgmma_pays(&p, 16));
+    assert_false(mmla_attend_wgmma_pays(&p));
     assert_int_equal(mmla_attend_wgmma_load(&p, NULL), MMLA_E_SHAPE);
 }
 
@@ -198,7 +220,8 @@ int main(void) {
         cmocka_unit_test(launch_few_tokens_are_split_as_far_as_clusters_fit),
         cmocka_unit_test(launch_invariant_splits_are_those_of_the_widths),
         cmocka_unit_test(launch_more_tokens_than_numbers_take_several),
-        cmocka_unit_test(launch_pays_by_heads_and_tokens_or_by_heads_alone),
+        cmocka_unit_test(launch_few_heads_have_kernels_of_their_own),
+        cmocka_unit_test(launch_invariant_kernel_is_that_of_the_heads),
         cmocka_unit_test(launch_does_without_clusters_where_there_are_none),
         cmocka_unit_test(launch_leaves_the_widest_lists_to_the_other_kernels),
     };

@@ -64,29 +64,23 @@ GPU_DEVICE void attend_wgmma_task_prefetch(const attend_mma_params *p, int32_t i
 /* What one prefetch brings. */
 enum { ATTEND_WGMMA_L2_STEP = 128 };
 
-/* Bytes of a record's data, or of a bf16 row. */
-GPU_DEVICE int32_t attend_wgmma_data_bytes(mmla_kv_format format) {
-    switch (format) {
-    case MMLA_KV_NONE:
-        return MMLA_LATENT_DIM * 2;
-    case MMLA_KV_V4:
-        return MMLA_KV_V4_DATA_BYTES;
-    case MMLA_KV_V41_FP8:
-        return MMLA_KV_FP8_DATA_BYTES;
-    default:
-        return MMLA_KV_FP4_DATA_BYTES;
-    }
-}
-
 /* Where the walk over all tasks of a CTA is: the rest of a list of task i, and what comes after. */
 typedef struct attend_wgmma_feed {
     int32_t i;
     int64_t token;
     attend_mma_walk walk;
+    bool ends; /* the end of the task has not been told yet */
 } attend_wgmma_feed;
 
-/* Moves on to the next place of a list, in the next task if there is none; false at the end. */
-GPU_DEVICE bool attend_wgmma_feed_next(const attend_mma_params *p, attend_wgmma_feed *f) {
+/* Whether the end of a task has a stage like a block: not in a cluster, whose CTAs have one task
+ * each and all stages for its sums. */
+GPU_DEVICE bool attend_wgmma_has_ends(void) {
+    return ATTEND_WGMMA_FEW && gpu_cluster_size() == 1;
+}
+
+/* Moves on to the next place of a list, in the next task if there is none. Gives the list, or
+ * ATTEND_WGMMA_END, or ATTEND_WGMMA_NO_BLOCK. */
+GPU_DEVICE int32_t attend_wgmma_feed_next(const attend_mma_params *p, attend_wgmma_feed *f) {
     while (f->walk.place >= f->walk.end) {
         if (f->walk.list == 0) {
             f->walk.list = 1;
@@ -94,14 +88,19 @@ GPU_DEVICE bool attend_wgmma_feed_next(const attend_mma_params *p, attend_wgmma_
             f->walk.end = f->walk.end1;
             continue;
         }
+        if (ATTEND_WGMMA_FEW && f->ends) {
+            f->ends = false;
+            return ATTEND_WGMMA_END;
+        }
         f->i += gpu_n_clusters();
         if (f->i >= attend_wgmma_n_tasks(p)) {
-            return false;
+            return ATTEND_WGMMA_NO_BLOCK;
         }
+        f->ends = attend_wgmma_has_ends();
         f->token = attend_wgmma_task_get(p, f->i, &f->walk).token;
         attend_wgmma_task_prefetch(p, f->i + gpu_n_clusters());
     }
-    return true;
+    return f->walk.list;
 }
 
 /* Starts fetching the list entries of the next block, which has keys of one list. */
@@ -109,62 +108,69 @@ GPU_DEVICE void attend_wgmma_entries_fetch(const attend_mma_params *p,
                                            attend_wgmma_feed *f,
                                            attend_wgmma_entries *block) {
     const int32_t lane = threadIdx.x % 32;
-    const bool exists = attend_wgmma_feed_next(p, f);
-    const attend_mma_list *list = &p->lists[f->walk.list];
-    const int32_t *entries = list->entries + f->token * list->stride + f->walk.place;
-#pragma unroll 1
-    for (int32_t key = lane; key < ATTEND_WGMMA_KEYS; key += 32) {
-        if (exists && key < f->walk.end - f->walk.place) {
+    const int32_t of_list = attend_wgmma_feed_next(p, f);
+    const bool is_second = f->walk.list == 1;
+    const int32_t *entries = (is_second ? p->lists[1].entries : p->lists[0].entries) +
+                             f->token * (is_second ? p->lists[1].stride : p->lists[0].stride) +
+                             f->walk.place;
+    const int32_t n = of_list < 0 ? 0 : min(ATTEND_WGMMA_KEYS, f->walk.end - f->walk.place);
+#pragma unroll
+    for (int32_t k = 0; k < ATTEND_WGMMA_KEYS; k += 32) {
+        const int32_t key = k + lane;
+        if (key < n) {
             gpu_cp_async4(gpu_smem_address(&block->entries[key]), entries + key);
-        } else {
+        } else if (key < ATTEND_WGMMA_KEYS) {
             block->entries[key] = -1;
         }
     }
-    block->list = exists ? f->walk.list : ATTEND_WGMMA_NO_BLOCK;
-    if (exists) {
-        f->walk.place += min(ATTEND_WGMMA_KEYS, f->walk.end - f->walk.place);
-    }
+    block->list = of_list;
+    f->walk.place += n;
     gpu_cp_async_commit();
 }
 
 /* What is read in the place of a record that is no key. */
 static __device__ const uint4 attend_wgmma_zeros[MMLA_LATENT_DIM * 2 / sizeof(uint4)] = {};
 
-/* Where the records of a block are, and their bytes to L2. */
-GPU_DEVICE void attend_wgmma_sources_find(const attend_mma_params *p,
+/* Where the records of a block of a list are, and their bytes to L2. All of a lane's keys are found
+ * side by side and without a condition: one warp does it for all. */
+GPU_DEVICE void attend_wgmma_sources_find(const attend_mma_list *list,
                                           const attend_wgmma_entries *block,
                                           attend_wgmma_sources *to) {
-    const bool exists = block->list != ATTEND_WGMMA_NO_BLOCK;
-    const attend_mma_list *list = &p->lists[exists ? block->list : 0];
-    const mmla_kv_format format = list->view.format;
-    const int32_t data_bytes = attend_wgmma_data_bytes(format);
+    enum { LANE_KEYS = (ATTEND_WGMMA_KEYS + 31) / 32 };
+    const int32_t lane = threadIdx.x % 32;
+    const bool exists = block->list >= 0, has_scales = list->view.format != MMLA_KV_NONE;
+    const uint8_t *data[LANE_KEYS];
+    int32_t to_scale[LANE_KEYS];
     uint64_t valid = 0;
-#pragma unroll 1
-    for (int32_t k = 0; k < ATTEND_WGMMA_KEYS; k += 32) {
-        const int32_t key = k + threadIdx.x % 32;
+#pragma unroll
+    for (int32_t k = 0; k < LANE_KEYS; k++) {
+        const int32_t key = 32 * k + lane;
         const int32_t entry = key < ATTEND_WGMMA_KEYS ? block->entries[key] : -1;
         const bool is_key = exists && mmla_kv_slot_is_legal(&list->view, entry);
-        const uint8_t *data = (const uint8_t *)attend_wgmma_zeros;
-        int32_t to_scale = 0;
-        if (is_key) {
-            const int64_t at = mmla_kv_data_offset(&list->view, entry);
-            data = list->pool + at;
-            for (int32_t byte = 0; byte < data_bytes; byte += ATTEND_WGMMA_L2_STEP) {
-                gpu_prefetch_l2_line(data + byte);
-            }
-            if (format != MMLA_KV_NONE) {
-                to_scale = (int32_t)(mmla_kv_scale_offset(&list->view, entry) - at);
-                gpu_prefetch_l2_line(data + to_scale);
-            }
-        }
+        const int32_t slot = is_key ? entry : 0;
+        const int64_t at = mmla_kv_data_offset(&list->view, slot);
+        const int64_t scale_at = mmla_kv_scale_offset(&list->view, slot);
+        data[k] = is_key ? list->pool + at : (const uint8_t *)attend_wgmma_zeros;
+        to_scale[k] = is_key && has_scales ? (int32_t)(scale_at - at) : 0;
+        valid |= (uint64_t)__ballot_sync(~0u, is_key) << 32 * k;
         if (key < ATTEND_WGMMA_KEYS) {
-            to->data[key] = data;
-            to->to_scale[key] = to_scale;
+            to->data[key] = data[k];
+            to->to_scale[key] = to_scale[k];
         }
-        valid |= (uint64_t)__ballot_sync(~0u, is_key) << k;
+    }
+#pragma unroll 1
+    for (int32_t byte = 0; byte < list->view.data_bytes; byte += ATTEND_WGMMA_L2_STEP) {
+#pragma unroll
+        for (int32_t k = 0; k < LANE_KEYS; k++) {
+            gpu_prefetch_l2_line(data[k] + byte);
+        }
+    }
+#pragma unroll
+    for (int32_t k = 0; k < LANE_KEYS; k++) {
+        gpu_prefetch_l2_line(data[k] + to_scale[k]);
     }
     to->valid = valid;
-    to->format = exists ? (int32_t)format : ATTEND_WGMMA_NO_BLOCK;
+    to->format = exists ? (int32_t)list->view.format : block->list;
 }
 
 /* What the list warp does, from the first task to the last. */
@@ -176,17 +182,22 @@ GPU_DEVICE void attend_wgmma_read_lists(const attend_mma_params *p, uint8_t *sme
     for (uint32_t n = 0; n < ATTEND_WGMMA_AHEAD; n++) {
         attend_wgmma_entries_fetch(p, &feed, &state->entries[n]);
     }
-    int32_t of_list = 0;
-    for (uint32_t n = 0; of_list != ATTEND_WGMMA_NO_BLOCK; n++) {
+    /* Every group of loading warps is told that there is no block any more. */
+    int32_t n_told = 0;
+    for (uint32_t n = 0; n_told < ATTEND_WGMMA_LOAD_GROUPS; n++) {
         const uint32_t i = n % ATTEND_WGMMA_RING;
         attend_wgmma_entries_fetch(p, &feed,
                                    &state->entries[(n + ATTEND_WGMMA_AHEAD) % ATTEND_WGMMA_RING]);
         gpu_cp_async_wait(ATTEND_WGMMA_AHEAD);
         __syncwarp();
-        of_list = state->entries[i].list;
+        n_told += state->entries[i].list == ATTEND_WGMMA_NO_BLOCK;
         gpu_barrier_wait(gpu_smem_address(&state->sources_empty[i]),
                          (n / ATTEND_WGMMA_RING & 1) ^ 1);
-        attend_wgmma_sources_find(p, &state->entries[i], &state->sources[i]);
+        if (state->entries[i].list == 1) { /* a list that the compiler knows is read faster */
+            attend_wgmma_sources_find(&p->lists[1], &state->entries[i], &state->sources[i]);
+        } else {
+            attend_wgmma_sources_find(&p->lists[0], &state->entries[i], &state->sources[i]);
+        }
         gpu_barrier_arrive(gpu_smem_address(&state->sources_full[i]));
         __syncwarp(); /* all have read the entries */
     }

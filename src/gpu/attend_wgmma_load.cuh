@@ -2,12 +2,13 @@
  *
  *     sources --> ld 16 B --> registers --convert--> stage (bf16 tile)
  *
- * A warp has eight keys of every block, four threads a key. Eight threads side by side hold the
- * same 16 bytes of eight keys: the loads fill 64 bytes of each record, and the stores of converted
- * chunks go to eight different places of the swizzle. As soon as a register is converted it is
- * loaded anew, with what comes four units of 64 bytes later, if need be of the next record: from
- * L2, to where the list warp (attend_wgmma_list.cuh) has it brought. What is no key is read as
- * zeros, so that a probability of zero meets a number.
+ * A warp has eight keys of every block of its group. At a time it loads 512 bytes, one record of
+ * fp8 or two of fp4: eight lanes side by side 128 bytes of one record, which costs the memory pipe
+ * a quarter of what 16 bytes each of eight records do. A lane has the same dims of all keys, and
+ * the order of chunks in a tile lets eight lanes store to eight different places. As soon as a
+ * register is converted it is loaded anew, with what comes four loads later, if need be of the next
+ * block: from L2, to where the list warp (attend_wgmma_list.cuh) has it brought. What is no key is
+ * read as zeros, so that a probability of zero meets a number.
  */
 #ifndef MMLA_GPU_ATTEND_WGMMA_LOAD_CUH
 #define MMLA_GPU_ATTEND_WGMMA_LOAD_CUH
@@ -21,188 +22,95 @@
 
 #define GPU_DEVICE static __device__ __forceinline__
 
-/* A record in units of 16 bytes of each of its four threads. Of V4 these are its codes; its bf16
- * part needs no register. */
-enum {
-    ATTEND_WGMMA_UNIT_BYTES = ATTEND_WGMMA_PIECES * ATTEND_WGMMA_PIECE_BYTES,
-    ATTEND_WGMMA_V4_UNITS = MMLA_KV_V4_FP8_DIMS / ATTEND_WGMMA_UNIT_BYTES,
-    ATTEND_WGMMA_FP8_UNITS = MMLA_KV_FP8_DATA_BYTES / ATTEND_WGMMA_UNIT_BYTES,
-    ATTEND_WGMMA_FP4_UNITS = MMLA_KV_FP4_DATA_BYTES / ATTEND_WGMMA_UNIT_BYTES,
-    ATTEND_WGMMA_ROW_UNITS = MMLA_LATENT_DIM * 2 / ATTEND_WGMMA_UNIT_BYTES,
-    ATTEND_WGMMA_UNITS_HELD = 4
-};
+/* Loads that a lane has under way. */
+enum { ATTEND_WGMMA_HELD = 2 };
 
-static_assert(ATTEND_WGMMA_V4_UNITS * ATTEND_WGMMA_UNIT_BYTES == MMLA_KV_V4_FP8_DIMS &&
-                  ATTEND_WGMMA_V4_UNITS >= ATTEND_WGMMA_UNITS_HELD &&
-                  ATTEND_WGMMA_FP4_UNITS >= ATTEND_WGMMA_UNITS_HELD,
-              "whole units, and at least as many as are held");
+/* One load: 16 codes of fp8, 32 of fp4, and the one or two scales of them, as in memory. */
+typedef struct attend_wgmma_load16 {
+    uint4 codes;
+    uint32_t scale;
+} attend_wgmma_load16;
 
-GPU_DEVICE int32_t attend_wgmma_units(const mmla_kv_format format) {
-    return format == MMLA_KV_V4        ? ATTEND_WGMMA_V4_UNITS
-           : format == MMLA_KV_V41_FP8 ? ATTEND_WGMMA_FP8_UNITS
-                                       : ATTEND_WGMMA_FP4_UNITS;
+/* How many bytes of a record share one of its scales. */
+GPU_DEVICE int32_t attend_wgmma_group_bytes(const mmla_kv_format format) {
+    return format == MMLA_KV_V4        ? (int32_t)MMLA_KV_V4_GROUP
+           : format == MMLA_KV_V41_FP8 ? (int32_t)MMLA_KV_FP8_GROUP
+                                       : (int32_t)MMLA_KV_FP4_GROUP / 2;
 }
 
-/* A thread's share of a record, on its way or there: four units, and scales as in memory. */
-typedef struct attend_wgmma_record {
-    uint4 data[ATTEND_WGMMA_UNITS_HELD];
-    uint32_t scale[4];
-} attend_wgmma_record;
-
-/* Where a thread's share of a record begins, and where the record's scales do. */
-typedef struct attend_wgmma_source {
-    const uint8_t *data;
-    const uint8_t *scale;
-} attend_wgmma_source;
-
-GPU_DEVICE uint4 attend_wgmma_unit_load(const attend_wgmma_source *from, const int32_t unit) {
-    return gpu_load16(from->data + unit * ATTEND_WGMMA_UNIT_BYTES);
+/* Starts a load of a record whose data begin at `data`; the lane's begin at byte `lane_at` of
+ * them. */
+GPU_DEVICE attend_wgmma_load16 attend_wgmma_load_begin(const mmla_kv_format format,
+                                                       const uint8_t *data,
+                                                       int32_t to_scale,
+                                                       uint32_t lane_at) {
+    attend_wgmma_load16 x;
+    x.codes = gpu_load16(data + lane_at);
+    const uint8_t *scale = data + to_scale + lane_at / (uint32_t)attend_wgmma_group_bytes(format);
+    x.scale = format == MMLA_KV_V41_FP4 ? gpu_load2(scale) : gpu_load1(scale);
+    return x;
 }
 
-/* Starts loading what the scales of a thread's share are made of. */
-GPU_DEVICE void attend_wgmma_scale_load(const mmla_kv_format format,
-                                        const attend_wgmma_source *from,
-                                        int32_t piece,
-                                        uint32_t scale[4]) {
-    if (format == MMLA_KV_V4) {
-        const uint2 x = gpu_load8(from->scale);
-        scale[0] = x.x;
-        scale[1] = x.y;
-    } else if (format == MMLA_KV_V41_FP8) {
-        const uint4 x = gpu_load16(from->scale);
-        scale[0] = x.x;
-        scale[1] = x.y;
-        scale[2] = x.z;
-        scale[3] = x.w;
-    } else {
-        enum {
-            UNIT_SCALES = ATTEND_WGMMA_UNIT_BYTES * 2 / MMLA_KV_FP4_GROUP,
-            PIECE_SCALES = ATTEND_WGMMA_PIECE_BYTES * 2 / MMLA_KV_FP4_GROUP
-        };
-        static_assert(PIECE_SCALES == 2, "two bytes are loaded");
-#pragma unroll
-        for (int32_t u = 0; u < ATTEND_WGMMA_FP4_UNITS; u++) {
-            scale[u] = gpu_load2(from->scale + u * UNIT_SCALES + piece * PIECE_SCALES);
-        }
-    }
-}
-
-/* Starts loading a thread's share of a record of a format. */
-GPU_DEVICE void attend_wgmma_record_load(const mmla_kv_format format,
-                                         const attend_wgmma_source *from,
-                                         int32_t piece,
-                                         attend_wgmma_record *r) {
-#pragma unroll
-    for (int32_t u = 0; u < ATTEND_WGMMA_UNITS_HELD; u++) {
-        r->data[u] = attend_wgmma_unit_load(from, u);
-    }
-    attend_wgmma_scale_load(format, from, piece, r->scale);
-}
-
-/* The scales of a thread's share, up to eight bytes: of e4m3 codes a ue8m0 byte a unit, of e2m1
- * codes two e4m3 a unit. Taken before they are loaded anew. */
-typedef struct attend_wgmma_scales {
-    uint32_t bytes[2];
-} attend_wgmma_scales;
-
-GPU_DEVICE attend_wgmma_scales attend_wgmma_scales_get(const mmla_kv_format format,
-                                                       const uint32_t scale[4],
-                                                       int32_t piece) {
-    attend_wgmma_scales s;
+/* A load, to its place in the tile. `to` is where the lane's first chunk of the warp's first key
+ * lies, u the number of the load, a constant. */
+GPU_DEVICE void attend_wgmma_load_convert(const mmla_kv_format format,
+                                          attend_wgmma_load16 x,
+                                          uint32_t to,
+                                          const int32_t u) {
+    const int32_t rows = u * attend_wgmma_load_keys(format); /* below the first */
+    /* Tiles and groups of eight rows are aligned, so that moving a chunk in its row is a XOR. */
+    const uint32_t at = (to ^ rows * ATTEND_WGMMA_PIECE_BYTES) + rows * GPU_WGMMA_ROW_BYTES;
     if (format == MMLA_KV_V41_FP4) {
-        s.bytes[0] = __byte_perm(scale[0], scale[1], 0x5410);
-        s.bytes[1] = __byte_perm(scale[2], scale[3], 0x5410);
-    } else if (format == MMLA_KV_V41_FP8) { /* of two pieces: byte 2 u + piece / 2 */
-        const uint32_t every_other = piece < 2 ? 0x6420 : 0x7531;
-        s.bytes[0] = __byte_perm(scale[0], scale[1], every_other);
-        s.bytes[1] = __byte_perm(scale[2], scale[3], every_other);
-    } else { /* of a whole unit */
-        s.bytes[0] = scale[0];
-        s.bytes[1] = scale[1];
-    }
-    return s;
-}
-
-static_assert(ATTEND_WGMMA_UNIT_BYTES == (int)MMLA_KV_V4_GROUP &&
-                  ATTEND_WGMMA_UNIT_BYTES == 2 * (int)MMLA_KV_FP8_GROUP,
-              "which pieces share a scale");
-
-/* Unit u of a thread's share of key `row`, from registers to the tile. */
-GPU_DEVICE void attend_wgmma_unit_convert(const mmla_kv_format format,
-                                          uint4 codes,
-                                          const attend_wgmma_scales *scales,
-                                          const int32_t u,
-                                          uint8_t *tile,
-                                          int32_t row,
-                                          int32_t piece) {
-    enum { COLUMN = ATTEND_WGMMA_COLUMN_DIMS };
-    if (format == MMLA_KV_V41_FP4) { /* 32 codes, four chunks */
-        const int32_t column = u * 2 * ATTEND_WGMMA_UNIT_BYTES / COLUMN;
-        const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-        const float2 x = gpu_f32x2_from_e4m3x2(scales->bytes[u / 2] >> u % 2 * 16);
-        const uint32_t factors[2] = {gpu_e2m1_factor_128th(x.x), gpu_e2m1_factor_128th(x.y)};
+        const uint32_t words[4] = {x.codes.x, x.codes.y, x.codes.z, x.codes.w};
+        const float2 scale = gpu_f32x2_from_e4m3x2(x.scale);
+        const uint32_t factors[2] = {gpu_e2m1_factor_128th(scale.x),
+                                     gpu_e2m1_factor_128th(scale.y)};
 #pragma unroll
         for (int32_t i = 0; i < 4; i++) {
-            *(uint4 *)(tile + attend_wgmma_key_off(row, 4 * piece + i) +
-                       column * ATTEND_WGMMA_COLUMN_BYTES) =
-                gpu_bf16x8_from_e2m1x8_by(words[i], factors[i / 2]);
+            gpu_smem_store16(at ^ i * ATTEND_WGMMA_PIECE_BYTES,
+                             gpu_bf16x8_from_e2m1x8_by(words[i], factors[i / 2]));
         }
         return;
     }
-    const int32_t column = u * ATTEND_WGMMA_UNIT_BYTES / COLUMN;
-    const float x = gpu_f32_from_ue8m0(scales->bytes[u / 4] >> u % 4 * 8 & 0xFFu);
-    *(uint4 *)(tile + attend_wgmma_key_off(row, 2 * piece) + column * ATTEND_WGMMA_COLUMN_BYTES) =
-        attend_mma_convert_fp8(make_uint2(codes.x, codes.y), x);
-    *(uint4 *)(tile + attend_wgmma_key_off(row, 2 * piece + 1) +
-               column * ATTEND_WGMMA_COLUMN_BYTES) =
-        attend_mma_convert_fp8(make_uint2(codes.z, codes.w), x);
-}
-
-/* A thread's share of key `row` to the tile. Its registers are refilled one by one from the rest of
- * the record, and from the next, which has the same format or is zeros. */
-GPU_DEVICE void attend_wgmma_record_convert(const mmla_kv_format format,
-                                            attend_wgmma_record *r,
-                                            uint8_t *tile,
-                                            int32_t row,
-                                            int32_t piece,
-                                            const attend_wgmma_source *from,
-                                            const attend_wgmma_source *next) {
-    enum { HELD = ATTEND_WGMMA_UNITS_HELD };
-    /* Or every address that they give would be kept, in registers that there are not. */
-    asm volatile("" : "+r"(row), "+r"(piece));
-    const attend_wgmma_scales scales = attend_wgmma_scales_get(format, r->scale, piece);
-    attend_wgmma_scale_load(format, next, piece, r->scale);
-    const int32_t n = attend_wgmma_units(format);
-#pragma unroll
-    for (int32_t u = 0; u < n; u++) {
-        attend_wgmma_unit_convert(format, r->data[u % HELD], &scales, u, tile, row, piece);
-        r->data[u % HELD] = u + HELD < n ? attend_wgmma_unit_load(from, u + HELD)
-                                         : attend_wgmma_unit_load(next, u % HELD);
+    const float scale = gpu_f32_from_ue8m0(x.scale);
+    const uint4 first = attend_mma_convert_fp8(make_uint2(x.codes.x, x.codes.y), scale);
+    const uint4 second = attend_mma_convert_fp8(make_uint2(x.codes.z, x.codes.w), scale);
+    /* Of a V4 record the last lanes have loaded what is no code. */
+    if (format != MMLA_KV_V4 || attend_wgmma_load_has_codes(format, threadIdx.x % 32)) {
+        gpu_smem_store16(at, first);
+        gpu_smem_store16(at ^ ATTEND_WGMMA_PIECE_BYTES, second);
     }
 }
 
-/* A thread's share of key `row`, a bf16 row, straight into the tile. */
+/* The warp's bf16 rows, straight into the tile. */
 GPU_DEVICE void
-attend_wgmma_row_fetch(const attend_wgmma_source *from, uint32_t tile, int32_t row, int32_t piece) {
-#pragma unroll 4
-    for (int32_t u = 0; u < ATTEND_WGMMA_ROW_UNITS; u++) {
-        gpu_cp_async16(tile + attend_wgmma_key_off(row, ATTEND_WGMMA_PIECES * u + piece),
-                       from->data + u * ATTEND_WGMMA_UNIT_BYTES);
+attend_wgmma_rows_fetch(const attend_wgmma_sources *block, uint32_t tile, int32_t first) {
+    const int32_t lane = threadIdx.x % 32;
+#pragma unroll 2
+    for (int32_t k = 0; k < ATTEND_WGMMA_LOAD_KEYS; k++) {
+        const uint8_t *data = block->data[first + k] + lane * ATTEND_WGMMA_PIECE_BYTES;
+#pragma unroll
+        for (int32_t c = 0; c < 2; c++) {
+            gpu_cp_async16(tile + attend_wgmma_key_off(first + k, lane + 32 * c),
+                           data + c * 32 * ATTEND_WGMMA_PIECE_BYTES);
+        }
     }
 }
 
-/* The bf16 part of a V4 record, which begins where the codes end, straight into the tile. */
-GPU_DEVICE void attend_wgmma_tail_fetch(const attend_wgmma_source *from,
-                                        uint32_t tile,
-                                        int32_t row,
-                                        int32_t piece) {
-    enum { CHUNK = MMLA_KV_V4_FP8_DIMS / ATTEND_WGMMA_CHUNK_DIMS };
-    static_assert(2 * MMLA_ROPE_DIM == 2 * ATTEND_WGMMA_UNIT_BYTES, "32 bytes of each thread");
-    asm volatile("" : "+r"(row)); /* see attend_wgmma_record_convert */
+/* The bf16 parts of its V4 records, which begin where the codes end, straight into the tile. */
+GPU_DEVICE void
+attend_wgmma_tails_fetch(const attend_wgmma_sources *block, uint32_t tile, int32_t first) {
+    enum {
+        CHUNK = MMLA_KV_V4_FP8_DIMS / ATTEND_WGMMA_CHUNK_DIMS,
+        CHUNKS = MMLA_ROPE_DIM / ATTEND_WGMMA_CHUNK_DIMS
+    };
+    const int32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (int32_t u = 0; u < 2; u++) {
-        gpu_cp_async16(tile + attend_wgmma_key_off(row, CHUNK + ATTEND_WGMMA_PIECES * u + piece),
-                       from->data + MMLA_KV_V4_FP8_DIMS + u * ATTEND_WGMMA_UNIT_BYTES);
+    for (int32_t i = 0; i < ATTEND_WGMMA_LOAD_KEYS * CHUNKS / 32; i++) {
+        const int32_t key = first + 32 / CHUNKS * i + lane / CHUNKS;
+        gpu_cp_async16(tile + attend_wgmma_key_off(key, CHUNK + lane % CHUNKS),
+                       block->data[key] + MMLA_KV_V4_FP8_DIMS +
+                           lane % CHUNKS * ATTEND_WGMMA_PIECE_BYTES);
     }
 }
 
@@ -214,22 +122,8 @@ GPU_DEVICE const attend_wgmma_sources *attend_wgmma_sources_wait(attend_wgmma_st
     return &state->sources[i];
 }
 
-/* Where a thread's share of a record of a block is: zeros, if the block has another format. */
-GPU_DEVICE attend_wgmma_source attend_wgmma_source_get(const mmla_kv_format format,
-                                                       const attend_wgmma_sources *block,
-                                                       int32_t row,
-                                                       int32_t piece) {
-    const uint8_t *data = block->data[row];
-    int32_t to_scale = block->to_scale[row];
-    if (block->format != (int32_t)format) {
-        data = (const uint8_t *)attend_wgmma_zeros;
-        to_scale = 0;
-    }
-    const attend_wgmma_source from = {data + piece * ATTEND_WGMMA_PIECE_BYTES, data + to_scale};
-    return from;
-}
-
-/* Where a loading warp is: a block's number, its stage, and the parity of the stage's use. */
+/* Where a loading warp is: a block's number, its stage, and the parity of the stage's use. Of a
+ * power of two of stages the number tells the rest, which then takes no register. */
 typedef struct attend_wgmma_place {
     uint32_t n;
     uint32_t stage;
@@ -237,84 +131,150 @@ typedef struct attend_wgmma_place {
 } attend_wgmma_place;
 
 GPU_DEVICE void attend_wgmma_place_on(attend_wgmma_place *at) {
-    at->n++;
-    at->stage++;
-    if (at->stage == ATTEND_WGMMA_STAGES) {
-        at->stage = 0;
+    at->n += ATTEND_WGMMA_LOAD_GROUPS;
+    if ((ATTEND_WGMMA_STAGES & (ATTEND_WGMMA_STAGES - 1)) == 0) {
+        at->stage = at->n % ATTEND_WGMMA_STAGES;
+        at->parity = at->n / ATTEND_WGMMA_STAGES & 1;
+        return;
+    }
+    at->stage += ATTEND_WGMMA_LOAD_GROUPS;
+    if (at->stage >= ATTEND_WGMMA_STAGES) {
+        at->stage -= ATTEND_WGMMA_STAGES;
         at->parity ^= 1;
     }
 }
 
-/* Blocks of one format, until there is one of another, at which it leaves `at`. The format is a
- * constant, so that a record stays in the same registers. */
+/* Until the stage's block before is multiplied. */
+GPU_DEVICE void attend_wgmma_wait_empty(attend_wgmma_state *state, const attend_wgmma_place *at) {
+    gpu_barrier_wait(gpu_smem_address(&state->empty[at->stage]), at->parity ^ 1);
+}
+
+GPU_DEVICE void attend_wgmma_arrive_full(attend_wgmma_state *state, const attend_wgmma_place *at) {
+    gpu_barrier_arrive(gpu_smem_address(&state->full[at->stage]));
+}
+
+/* The warp's keys of a block, of which the first loads are under way; and those of the next block
+ * that has the same format, if there is one. */
+GPU_DEVICE void attend_wgmma_load_block(const mmla_kv_format format,
+                                        attend_wgmma_load16 held[ATTEND_WGMMA_HELD],
+                                        const attend_wgmma_sources *block,
+                                        const attend_wgmma_sources *next,
+                                        uint32_t to,
+                                        int32_t row,
+                                        uint32_t lane_at) {
+    enum { HELD = ATTEND_WGMMA_HELD };
+    const int32_t n_loads = ATTEND_WGMMA_LOAD_KEYS / attend_wgmma_load_keys(format);
+#pragma unroll
+    for (int32_t u = 0; u < n_loads; u++) {
+        const attend_wgmma_sources *from = u + HELD < n_loads ? block : next;
+        if (from == NULL) {
+            attend_wgmma_load_convert(format, held[u % HELD], to, u);
+            continue;
+        }
+        /* Asked for ahead of the conversion, behind which it is needed. */
+        const int32_t key = row + (u + HELD) % n_loads * attend_wgmma_load_keys(format);
+        const uint8_t *data = from->data[key];
+        const int32_t to_scale = from->to_scale[key];
+        attend_wgmma_load_convert(format, held[u % HELD], to, u);
+        held[u % HELD] = attend_wgmma_load_begin(format, data, to_scale, lane_at);
+        __syncwarp(); /* or the assembler would move all loads behind the last conversion */
+    }
+}
+
+/* Blocks of one format, until there is one of another, at which it leaves `at`; the warp's keys begin
+ * at row `first`. The format is a constant, so that loads stay in the same registers. */
 GPU_DEVICE void attend_wgmma_load_run(const mmla_kv_format format,
                                       uint8_t *smem,
-                                      int32_t row,
-                                      int32_t piece,
+                                      int32_t first,
                                       attend_wgmma_place *at) {
+    enum { HELD = ATTEND_WGMMA_HELD };
     attend_wgmma_state *state = (attend_wgmma_state *)(smem + ATTEND_WGMMA_AT_STATE);
     const attend_wgmma_sources *block = attend_wgmma_sources_wait(state, at->n);
-    attend_wgmma_source from = attend_wgmma_source_get(format, block, row, piece);
-    attend_wgmma_record record;
+    const int32_t row = first + attend_wgmma_load_row(format, threadIdx.x % 32);
+    const uint32_t lane_at =
+        attend_wgmma_load_piece(format, threadIdx.x % 32) * ATTEND_WGMMA_PIECE_BYTES;
+    const uint32_t place =
+        attend_wgmma_key_off(row, attend_wgmma_load_chunk(format, threadIdx.x % 32));
+    attend_wgmma_load16 held[HELD];
     if (format != MMLA_KV_NONE) {
-        attend_wgmma_record_load(format, &from, piece, &record);
+#pragma unroll
+        for (int32_t u = 0; u < HELD; u++) {
+            const int32_t key = row + u * attend_wgmma_load_keys(format);
+            held[u] =
+                attend_wgmma_load_begin(format, block->data[key], block->to_scale[key], lane_at);
+        }
     }
-    int32_t next_format;
+    bool goes_on;
     do {
-        gpu_barrier_wait(gpu_smem_address(&state->empty[at->stage]), at->parity ^ 1);
-        uint8_t *tile = smem + ATTEND_WGMMA_AT_STAGES + at->stage * ATTEND_WGMMA_TILE_BYTES;
-        if (threadIdx.x == ATTEND_WGMMA_MATH_THREADS) {
+        attend_wgmma_wait_empty(state, at);
+        const uint32_t tile =
+            gpu_smem_address(smem) + ATTEND_WGMMA_AT_STAGES + at->stage * ATTEND_WGMMA_TILE_BYTES;
+        if (threadIdx.x == ATTEND_WGMMA_MATH_THREADS ||
+            (ATTEND_WGMMA_LOAD_GROUPS == 2 &&
+             threadIdx.x == ATTEND_WGMMA_MATH_THREADS + ATTEND_WGMMA_LOAD_THREADS)) {
             state->valid[at->stage] = block->valid;
             state->log2_scale[at->stage] = format == MMLA_KV_V41_FP4 ? 7 : 0; /* 128ths */
         }
-        __syncwarp(); /* all have read the sources */
-        if (threadIdx.x % 32 == 0) {
-            gpu_barrier_arrive(gpu_smem_address(&state->sources_empty[at->n % ATTEND_WGMMA_RING]));
-        }
-        block = attend_wgmma_sources_wait(state, at->n + 1);
-        next_format = block->format;
-        const attend_wgmma_source next = attend_wgmma_source_get(format, block, row, piece);
+        const attend_wgmma_sources *next =
+            attend_wgmma_sources_wait(state, at->n + ATTEND_WGMMA_LOAD_GROUPS);
+        goes_on = next->format == (int32_t)format;
         if (format == MMLA_KV_NONE) {
-            attend_wgmma_row_fetch(&from, gpu_smem_address(tile), row, piece);
+            attend_wgmma_rows_fetch(block, tile, first);
         } else {
             if (format == MMLA_KV_V4) {
-                attend_wgmma_tail_fetch(&from, gpu_smem_address(tile), row, piece);
+                attend_wgmma_tails_fetch(block, tile, first);
             }
-            attend_wgmma_record_convert(format, &record, tile, row, piece, &from, &next);
+            if (goes_on) {
+                attend_wgmma_load_block(format, held, block, next, tile + place, row, lane_at);
+            } else {
+                attend_wgmma_load_block(format, held, block, NULL, tile + place, row, lane_at);
+            }
         }
-        from = next;
+        gpu_barrier_arrive(gpu_smem_address(&state->sources_empty[at->n % ATTEND_WGMMA_RING]));
+        block = next;
         if (format == MMLA_KV_NONE || format == MMLA_KV_V4) {
             gpu_cp_async_wait_all();
         }
         gpu_fence_async();
-        gpu_barrier_arrive(gpu_smem_address(&state->full[at->stage]));
+        attend_wgmma_arrive_full(state, at);
         attend_wgmma_place_on(at);
-    } while (next_format == (int32_t)format);
+    } while (goes_on);
+}
+
+/* The end of a task: the stage, once it is empty, to those who multiply. */
+GPU_DEVICE void attend_wgmma_give_stage(attend_wgmma_state *state, attend_wgmma_place *at) {
+    attend_wgmma_wait_empty(state, at);
+    gpu_barrier_arrive(gpu_smem_address(&state->sources_empty[at->n % ATTEND_WGMMA_RING]));
+    attend_wgmma_arrive_full(state, at);
+    attend_wgmma_place_on(at);
 }
 
 /* What the loading warps do, from the first task to the last. */
 GPU_DEVICE void attend_wgmma_load(uint8_t *smem) {
     attend_wgmma_state *state = (attend_wgmma_state *)(smem + ATTEND_WGMMA_AT_STATE);
-    const int32_t warp = (threadIdx.x - ATTEND_WGMMA_MATH_THREADS) / 32, lane = threadIdx.x % 32;
-    const int32_t row = attend_wgmma_load_row(warp, lane);
-    const int32_t piece = attend_wgmma_load_piece(lane);
-    attend_wgmma_place at = {0, 0, 0};
+    const int32_t warp = (threadIdx.x - ATTEND_WGMMA_MATH_THREADS) / 32;
+    const int32_t group = warp / ATTEND_WGMMA_LOAD_WARPS;
+    const int32_t first = warp % ATTEND_WGMMA_LOAD_WARPS * ATTEND_WGMMA_LOAD_KEYS;
+    attend_wgmma_place at = {(uint32_t)group, (uint32_t)group, 0};
     for (;;) {
         const int32_t format = attend_wgmma_sources_wait(state, at.n)->format;
         switch (format) {
         case ATTEND_WGMMA_NO_BLOCK:
             return;
+        case ATTEND_WGMMA_END:
+            attend_wgmma_give_stage(state, &at);
+            break;
         case MMLA_KV_NONE:
-            attend_wgmma_load_run(MMLA_KV_NONE, smem, row, piece, &at);
+            attend_wgmma_load_run(MMLA_KV_NONE, smem, first, &at);
             break;
         case MMLA_KV_V4:
-            attend_wgmma_load_run(MMLA_KV_V4, smem, row, piece, &at);
+            attend_wgmma_load_run(MMLA_KV_V4, smem, first, &at);
             break;
         case MMLA_KV_V41_FP8:
-            attend_wgmma_load_run(MMLA_KV_V41_FP8, smem, row, piece, &at);
+            attend_wgmma_load_run(MMLA_KV_V41_FP8, smem, first, &at);
             break;
         default:
-            attend_wgmma_load_run(MMLA_KV_V41_FP4, smem, row, piece, &at);
+            attend_wgmma_load_run(MMLA_KV_V41_FP4, smem, first, &at);
             break;
         }
     }

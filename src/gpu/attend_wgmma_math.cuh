@@ -50,9 +50,15 @@ GPU_DEVICE uint32_t attend_wgmma_prob_tile(uint32_t tiles, uint32_t turn) {
     return tiles + ATTEND_WGMMA_AT_PROB + turn % ATTEND_WGMMA_PROBS * ATTEND_WGMMA_PROB_BYTES;
 }
 
+/* By the warpgroup that makes the block's scores. */
 GPU_DEVICE void attend_wgmma_wait_full(attend_wgmma_state *state, uint32_t turn) {
     gpu_barrier_wait(gpu_smem_address(&state->full[turn % ATTEND_WGMMA_STAGES]),
                      turn / ATTEND_WGMMA_STAGES & 1);
+}
+
+/* By those who multiplied with its keys. */
+GPU_DEVICE void attend_wgmma_arrive_empty(attend_wgmma_state *state, uint32_t turn) {
+    gpu_barrier_arrive(gpu_smem_address(&state->empty[turn % ATTEND_WGMMA_STAGES]));
 }
 
 /* Until both warpgroups have multiplied with the probabilities two blocks before `turn`, whose
@@ -68,14 +74,6 @@ GPU_DEVICE void attend_wgmma_wait_prob_empty(attend_wgmma_state *state, uint32_t
 GPU_DEVICE void attend_wgmma_wait_prob_full(attend_wgmma_state *state, uint32_t turn) {
     gpu_barrier_wait(gpu_smem_address(&state->prob_full[turn % ATTEND_WGMMA_PROBS]),
                      turn / ATTEND_WGMMA_PROBS & 1);
-}
-
-/* A warp's arrival at a barrier of its CTA. */
-GPU_DEVICE void attend_wgmma_arrive(uint64_t *barrier) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-        gpu_barrier_arrive(gpu_smem_address(barrier));
-    }
 }
 
 /* Starts the scores of a block: S = q . K^T over 512 dims. */
@@ -112,6 +110,23 @@ attend_wgmma_sums_begin(float o[ATTEND_WGMMA_SUMS], uint32_t prob, uint32_t k_ti
     }
     gpu_wgmma_commit();
 }
+
+/* The sums in the order of the dims, at the end: which registers they are is known, so it costs
+ * nothing. */
+GPU_DEVICE void attend_wgmma_sums_in_order(float o[ATTEND_WGMMA_SUMS]) {
+    float x[ATTEND_WGMMA_SUMS];
+#pragma unroll
+    for (int32_t i = 0; i < ATTEND_WGMMA_SUMS; i++) {
+        x[i] = o[i];
+    }
+#pragma unroll
+    for (int32_t i = 0; i < ATTEND_WGMMA_SUMS; i++) {
+        o[attend_wgmma_chunk_at(i / 4) * 4 + i % 4] = x[i];
+    }
+}
+
+static_assert(MMLA_LATENT_DIM / ATTEND_WGMMA_CHUNK_DIMS / 2 % 32 == 0,
+              "both halves have their chunks in the same order");
 
 /* O times the factors of the thread's two heads, when any of the warp's is not 1. */
 GPU_DEVICE void attend_wgmma_rescale(float o[ATTEND_WGMMA_SUMS], float alpha0, float alpha1) {
@@ -267,9 +282,9 @@ GPU_DEVICE void attend_wgmma_first_blocks(attend_wgmma_state *state,
         attend_wgmma_probabilities(state, tiles, turn + 1, valid, log2_scale, s, sm);
         gpu_wgmma_wait_all();
         gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
-        attend_wgmma_arrive(&state->empty[turn % ATTEND_WGMMA_STAGES]);
+        attend_wgmma_arrive_empty(state, turn);
     }
-    attend_wgmma_arrive(&state->q_empty); /* no more scores are to come */
+    gpu_barrier_arrive(gpu_smem_address(&state->q_empty)); /* no more scores are to come */
     attend_wgmma_wait_prob_full(state, turn);
     attend_wgmma_rescale(o, sm->alpha[0], sm->alpha[1]);
     gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
@@ -278,7 +293,7 @@ GPU_DEVICE void attend_wgmma_first_blocks(attend_wgmma_state *state,
                             attend_wgmma_k_tile(tiles, turn), 0);
     gpu_wgmma_wait_all();
     gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
-    attend_wgmma_arrive(&state->empty[turn % ATTEND_WGMMA_STAGES]);
+    attend_wgmma_arrive_empty(state, turn);
 }
 
 /* The same by the second. */
@@ -299,7 +314,7 @@ GPU_DEVICE void attend_wgmma_second_blocks(attend_wgmma_state *state,
                                 attend_wgmma_k_tile(tiles, turn), 1);
         gpu_wgmma_wait_all();
         gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
-        attend_wgmma_arrive(&state->empty[turn % ATTEND_WGMMA_STAGES]);
+        attend_wgmma_arrive_empty(state, turn);
     }
 }
 

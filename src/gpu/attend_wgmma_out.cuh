@@ -279,6 +279,42 @@ GPU_DEVICE void attend_wgmma_joined_store(const attend_mma_params *p,
     }
 }
 
+/* Joins what n_splits CTAs of a cluster found, and stores this one's share. */
+GPU_DEVICE void attend_wgmma_join_and_store(const attend_mma_params *p,
+                                            const attend_wgmma_task *task,
+                                            uint8_t *smem,
+                                            float sink,
+                                            const int32_t n_splits) {
+    attend_wgmma_state *state = (attend_wgmma_state *)(smem + ATTEND_WGMMA_AT_STATE);
+    attend_wgmma_weights *weights = (attend_wgmma_weights *)(smem + ATTEND_WGMMA_AT_PROB);
+    attend_wgmma_finish_joined(p, task, state, weights, n_splits, sink, threadIdx.x);
+    gpu_barrier_arrive(gpu_smem_address(&state->weights_full));
+    gpu_barrier_wait(gpu_smem_address(&state->weights_full), 0);
+    attend_wgmma_joined_store(p, task, state, weights, n_splits,
+                              gpu_smem_address(smem) + ATTEND_WGMMA_AT_STAGES);
+}
+
+/* The same for a cluster's size, by the multiplying warps, once sums and parts are left; all other
+ * warps have left. */
+GPU_DEVICE void attend_wgmma_join_cluster(const attend_mma_params *p,
+                                          const attend_wgmma_task *task,
+                                          uint8_t *smem,
+                                          float sink) {
+    gpu_cluster_sync();
+    switch (gpu_cluster_size()) {
+    case 2:
+        attend_wgmma_join_and_store(p, task, smem, sink, 2);
+        break;
+    case 4:
+        attend_wgmma_join_and_store(p, task, smem, sink, 4);
+        break;
+    default:
+        attend_wgmma_join_and_store(p, task, smem, sink, ATTEND_WGMMA_SPLITS_MAX);
+        break;
+    }
+    gpu_cluster_sync(); /* or another CTA might still read from this one */
+}
+
 #undef GPU_DEVICE
 
 #endif

@@ -1,6 +1,6 @@
 /* attend_wgmma_q.cuh - the warp of attend_wgmma_kernel.cu that has q: it finds out what the CTA's
  * tasks are, and brings each one's q to its tile, as soon as the last scores of the task before are
- * done. The first warpgroup rotates it there.
+ * done. There it is rotated, by the first warpgroup, or, of few heads, by the warp itself.
  *
  *     q --cp.async--> tile --rotated in place--> tile, for the scores
  */
@@ -39,7 +39,10 @@ attend_wgmma_q_fetch(const attend_mma_params *p, const attend_wgmma_task *task, 
             for (int32_t c = 0; c < ATTEND_WGMMA_COLUMNS; c++) {
 #pragma unroll
                 for (int32_t k = 0; k < STEPS; k++) {
-                    gpu_cp_async16(tile + c * ATTEND_WGMMA_Q_COLUMN_BYTES + off[k], from);
+                    /* Columns have their chunks in different orders. */
+                    gpu_cp_async16(tile + c * ATTEND_WGMMA_Q_COLUMN_BYTES +
+                                       (off[k] ^ attend_wgmma_q_off(0, 8 * c) % 128),
+                                   from);
                     from += step;
                 }
             }
@@ -66,24 +69,26 @@ attend_wgmma_q_fetch(const attend_mma_params *p, const attend_wgmma_task *task, 
     }
 }
 
-/* Rotates the last 64 dims of q in its tile, by the first warpgroup: a thread has a pair of every
- * fourth head, eight at a time. */
-GPU_DEVICE void attend_wgmma_q_rotate(const float *rope, int32_t n_heads, uint8_t *tile) {
-    enum { HEADS = 8, STEP = ATTEND_WGMMA_GROUP / 32 };
+/* Rotates the last 64 dims of q in its tile, by n_warps warps from the CTA's first on, or by one: a
+ * thread has a pair of every n_warps-th head, eight at a time, or two where registers are scarce. */
+GPU_DEVICE void
+attend_wgmma_q_rotate(const float *rope, int32_t n_heads, uint8_t *tile, const int32_t n_warps) {
+    enum { HEADS = ATTEND_WGMMA_FEW ? 2 : 8 };
+    const int32_t warp = n_warps == 1 ? 0 : threadIdx.x / 32;
     const int32_t lane = threadIdx.x % 32, x = MMLA_LATENT_DIM - MMLA_ROPE_DIM + 2 * lane;
     const float c = rope[lane], s = rope[MMLA_ROPE_DIM / 2 + lane];
 #pragma unroll 1
-    for (int32_t first = threadIdx.x / 32; first < n_heads; first += HEADS * STEP) {
+    for (int32_t first = warp; first < n_heads; first += HEADS * n_warps) {
         uint32_t q[HEADS];
 #pragma unroll
         for (int32_t k = 0; k < HEADS; k++) {
-            q[k] = *(const uint32_t *)(tile + attend_wgmma_q_pair_off(first + k * STEP, x));
+            q[k] = *(const uint32_t *)(tile + attend_wgmma_q_pair_off(first + k * n_warps, x));
         }
 #pragma unroll
         for (int32_t k = 0; k < HEADS; k++) { /* of heads that there are not, no harm is done */
             float2 pair = gpu_f32x2_from_bf16x2(q[k]);
             mmla_rope_rotate(c, s, &pair.x, &pair.y);
-            *(uint32_t *)(tile + attend_wgmma_q_pair_off(first + k * STEP, x)) =
+            *(uint32_t *)(tile + attend_wgmma_q_pair_off(first + k * n_warps, x)) =
                 gpu_bf16x2_from_f32x2(pair.x, pair.y);
         }
     }
@@ -94,7 +99,12 @@ GPU_DEVICE void
 attend_wgmma_q_logits(const attend_mma_params *p, const attend_wgmma_task *task, float *logit) {
     const int32_t lane = threadIdx.x % 32;
     if (p->norm_q == NULL) {
-        logit[lane] = logit[lane + 32] = p->scale_log2e;
+#pragma unroll
+        for (int32_t h = 0; h < ATTEND_WGMMA_HEADS; h += 32) {
+            if (h + lane < ATTEND_WGMMA_HEADS) {
+                logit[h + lane] = p->scale_log2e;
+            }
+        }
         return;
     }
 #pragma unroll 2
@@ -108,7 +118,7 @@ attend_wgmma_q_logits(const attend_mma_params *p, const attend_wgmma_task *task,
     }
 }
 
-static_assert(MMLA_ROPE_DIM == 2 * 32 && ATTEND_WGMMA_HEADS == 2 * 32, "shares of a lane");
+static_assert(MMLA_ROPE_DIM == 2 * 32, "shares of a lane");
 
 /* What the warp does, from the first task to the last. */
 GPU_DEVICE void attend_wgmma_bring_q(const attend_mma_params *p, uint8_t *smem) {
@@ -122,7 +132,7 @@ GPU_DEVICE void attend_wgmma_bring_q(const attend_mma_params *p, uint8_t *smem) 
         attend_mma_walk walk;
         attend_wgmma_task task = attend_wgmma_task_get(p, i, &walk);
         task.turn = turn;
-        turn += task.n_blocks;
+        turn += task.n_blocks + (attend_wgmma_has_ends() ? 1 : 0);
         i += gpu_n_clusters();
         attend_wgmma_task_prefetch(p, i);
         float c = 1.0f, s = 0.0f;
@@ -146,6 +156,10 @@ GPU_DEVICE void attend_wgmma_bring_q(const attend_mma_params *p, uint8_t *smem) 
         rope[lane] = c;
         rope[MMLA_ROPE_DIM / 2 + lane] = s;
         gpu_cp_async_wait_all();
+        if (ATTEND_WGMMA_FEW && p->rotate) {
+            __syncwarp(); /* all of the tile, and of the rope, are there */
+            attend_wgmma_q_rotate(rope, task.n_heads, tile, 1);
+        }
         gpu_fence_async();
         gpu_barrier_arrive(gpu_smem_address(&state->q_full));
     }

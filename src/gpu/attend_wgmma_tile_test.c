@@ -26,7 +26,8 @@ check_tile(int32_t (*off)(int32_t, int32_t), int32_t rows, int32_t column_bytes,
             taken[at / 16] = true;
             assert_int_equal(at / column_bytes, c / 8);
             assert_int_equal(at % column_bytes / 128, r);
-            assert_int_equal(at % 128 / 16, (c % 8) ^ (r % 8));
+            /* As the matrix instruction has it, of the chunk that is at c % 8 in this column. */
+            assert_int_equal(at % 128 / 16, (attend_wgmma_chunk_at(c) % 8) ^ (r % 8));
         }
     }
 }
@@ -66,32 +67,76 @@ static void tile_probabilities_are_whole_matrices(void **state) {
     }
 }
 
-static void tile_loading_threads_share_a_block(void **state) {
+/* Formats whose records lanes convert. */
+static const mmla_kv_format formats[] = {MMLA_KV_V4, MMLA_KV_V41_FP8, MMLA_KV_V41_FP4};
+enum { N_FORMATS = sizeof formats / sizeof formats[0] };
+
+/* Each code of a warp's keys has one lane and one load; of V4 those of its fp8 part. */
+static void tile_lanes_share_the_keys_of_a_warp(void **state) {
     (void)state;
-    bool taken[ATTEND_WGMMA_KEYS][ATTEND_WGMMA_PIECES] = {{false}};
-    for (int32_t thread = 0; thread < ATTEND_WGMMA_LOAD_THREADS; thread++) {
-        const int32_t row = attend_wgmma_load_row(thread / 32, thread % 32);
-        const int32_t piece = attend_wgmma_load_piece(thread % 32);
-        assert_in_range(row, 0, ATTEND_WGMMA_KEYS - 1);
-        assert_in_range(piece, 0, ATTEND_WGMMA_PIECES - 1);
-        assert_false(taken[row][piece]);
-        taken[row][piece] = true;
+    for (int32_t f = 0; f < N_FORMATS; f++) {
+        const mmla_kv_format format = formats[f];
+        bool taken[ATTEND_WGMMA_LOAD_KEYS][CHUNKS] = {{false}};
+        int32_t n = 0;
+        for (int32_t u = 0; u < ATTEND_WGMMA_LOAD_KEYS / attend_wgmma_load_keys(format); u++) {
+            for (int32_t lane = 0; lane < 32; lane++) {
+                const int32_t key =
+                    u * attend_wgmma_load_keys(format) + attend_wgmma_load_row(format, lane);
+                const int32_t chunk = attend_wgmma_load_chunk(format, lane);
+                const int32_t chunks = attend_wgmma_load_dims(format) / ATTEND_WGMMA_CHUNK_DIMS;
+                for (int32_t i = 0; i < chunks && attend_wgmma_load_has_codes(format, lane); i++) {
+                    assert_in_range(key, 0, ATTEND_WGMMA_LOAD_KEYS - 1);
+                    assert_in_range(chunk + i, 0, CHUNKS - 1);
+                    assert_false(taken[key][chunk + i]);
+                    taken[key][chunk + i] = true;
+                    n++;
+                }
+            }
+        }
+        const int32_t dims = format == MMLA_KV_V4 ? MMLA_KV_V4_FP8_DIMS : MMLA_LATENT_DIM;
+        assert_int_equal(n, ATTEND_WGMMA_LOAD_KEYS * dims / ATTEND_WGMMA_CHUNK_DIMS);
     }
 }
 
-/* Eight neighbours store the same chunk of their rows at once: no two to the same bank. */
+/* Eight lanes store a chunk each at once: no two to the same bank. A lane finds the places of later
+ * keys and chunks from that of its first by exclusive or, as the kernel does. */
 static void tile_neighbours_store_to_other_banks(void **state) {
     (void)state;
-    for (int32_t first = 0; first < ATTEND_WGMMA_LOAD_THREADS; first += 8) {
-        for (int32_t c = 0; c < CHUNKS; c++) {
-            bool taken[BANK_BYTES / 16] = {false};
-            for (int32_t thread = first; thread < first + 8; thread++) {
-                const int32_t row = attend_wgmma_load_row(thread / 32, thread % 32);
-                const int32_t bank = attend_wgmma_key_off(row, c) % BANK_BYTES / 16;
-                assert_false(taken[bank]);
-                taken[bank] = true;
+    for (int32_t f = 0; f < N_FORMATS; f++) {
+        const mmla_kv_format format = formats[f];
+        const int32_t chunks = attend_wgmma_load_dims(format) / ATTEND_WGMMA_CHUNK_DIMS;
+        for (int32_t u = 0; u < ATTEND_WGMMA_LOAD_KEYS / attend_wgmma_load_keys(format); u++) {
+            for (int32_t i = 0; i < chunks; i++) {
+                bool taken[BANK_BYTES / 16] = {false};
+                for (int32_t lane = 0; lane < 32; lane++) {
+                    const int32_t row = attend_wgmma_load_row(format, lane);
+                    const int32_t rows = u * attend_wgmma_load_keys(format);
+                    const int32_t chunk = attend_wgmma_load_chunk(format, lane);
+                    const int32_t at = attend_wgmma_key_off(row + rows, chunk + i);
+                    const int32_t first = attend_wgmma_key_off(row, chunk);
+                    assert_int_equal(at, ((first ^ rows * 16) + rows * 128) ^ i * 16);
+                    if (lane % 8 == 0) {
+                        memset(taken, 0, sizeof taken);
+                    }
+                    assert_false(taken[at % BANK_BYTES / 16]);
+                    taken[at % BANK_BYTES / 16] = true;
+                }
             }
         }
+    }
+}
+
+/* The chunks of a product are the token's, each once; q and keys have them in the same places. */
+static void tile_chunks_of_products_are_the_dims(void **state) {
+    (void)state;
+    for (int32_t k = 0; k < CHUNKS; k++) {
+        const int32_t c = attend_wgmma_chunk_at(k);
+        assert_int_equal(attend_wgmma_chunk_at(c), k);
+        assert_int_equal(c / 8, k / 8);
+        assert_int_equal(attend_wgmma_key_off(0, c),
+                         k / 8 * ATTEND_WGMMA_COLUMN_BYTES + k % 8 * 16);
+        assert_int_equal(attend_wgmma_q_off(0, c),
+                         k / 8 * ATTEND_WGMMA_Q_COLUMN_BYTES + k % 8 * 16);
     }
 }
 
@@ -152,7 +197,7 @@ static void tile_shared_memory_is_aligned_for_its_use(void **state) {
     assert_int_equal(ATTEND_WGMMA_AT_PROB % 1024, 0);
     assert_int_equal(ATTEND_WGMMA_AT_STATE % 16, 0);
     assert_int_equal(offsetof(attend_wgmma_state, part) % 16, 0);
-    assert_int_equal(offsetof(attend_wgmma_state, full) % 8, 0);
+    assert_int_equal(offsetof(attend_wgmma_state, sources_full) % 8, 0);
     assert_int_equal(offsetof(attend_wgmma_state, valid) % 8, 0);
 }
 
@@ -192,8 +237,9 @@ int main(void) {
         cmocka_unit_test(tile_every_chunk_has_a_place_of_its_own),
         cmocka_unit_test(tile_pairs_of_q_lie_in_their_chunks),
         cmocka_unit_test(tile_probabilities_are_whole_matrices),
-        cmocka_unit_test(tile_loading_threads_share_a_block),
+        cmocka_unit_test(tile_lanes_share_the_keys_of_a_warp),
         cmocka_unit_test(tile_neighbours_store_to_other_banks),
+        cmocka_unit_test(tile_chunks_of_products_are_the_dims),
         cmocka_unit_test(tile_threads_share_the_sums),
         cmocka_unit_test(tile_sums_left_fill_the_stages),
         cmocka_unit_test(tile_sums_are_left_in_other_banks),

@@ -1,7 +1,8 @@
 /* barrier.cuh - barriers of some of a CTA's warps, and barriers that lie in shared memory
  * (mbarrier).
  *
- * PROBLEM    gpu_warps_sync(i, n): all n threads that call it with the same i meet there.
+ * PROBLEM    gpu_warps_sync(i, n), gpu_warps_sync_any: all n threads that call them with the same i
+ *            meet there.
  *            gpu_cluster_...: reading the shared memory of another CTA of the cluster.
  *
  *            gpu_barrier_...: eight bytes of shared memory count arrivals. Its phase ends with the
@@ -21,10 +22,23 @@
 
 #define GPU_DEVICE static __device__ __forceinline__
 
-enum { GPU_BARRIER_SLEEP_NS = 10000 };
-
 GPU_DEVICE void gpu_warps_sync(const int32_t i, const int32_t n) {
     asm volatile("bar.sync %0, %1;" ::"r"(i), "r"(n) : "memory");
+}
+
+/* The same, and whether any of them asked. */
+GPU_DEVICE bool gpu_warps_sync_any(const int32_t i, const int32_t n, bool asks) {
+    int32_t any;
+    asm volatile("{\n"
+                 ".reg .pred asks, any;\n"
+                 "setp.ne.b32 asks, %3, 0;\n"
+                 "barrier.cta.red.or.pred any, %1, %2, asks;\n"
+                 "selp.b32 %0, 1, 0, any;\n"
+                 "}"
+                 : "=r"(any)
+                 : "r"(i), "r"(n), "r"((int32_t)asks)
+                 : "memory");
+    return any != 0;
 }
 
 /* By one thread, before gpu_barrier_inits_publish. */
@@ -57,16 +71,15 @@ GPU_DEVICE uint32_t gpu_cluster_address(uint32_t smem, uint32_t rank) {
     return address;
 }
 
-/* The hint lets a waiter sleep, instead of asking again and taking turns from those who work. */
 GPU_DEVICE void gpu_barrier_wait(uint32_t barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("{\n"
                  ".reg .pred done;\n"
                  "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, %2;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@!done bra again;\n"
                  "}" ::"r"(barrier),
-                 "r"(parity), "r"(GPU_BARRIER_SLEEP_NS)
+                 "r"(parity)
                  : "memory");
 #endif
 }

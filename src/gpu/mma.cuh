@@ -76,6 +76,14 @@ GPU_DEVICE void gpu_stmatrix_x4_trans(uint32_t address, const uint32_t r[4]) {
 #endif
 }
 
+GPU_DEVICE void gpu_stmatrix_x2_trans(uint32_t address, const uint32_t r[2]) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),
+                 "r"(r[0]), "r"(r[1])
+                 : "memory");
+#endif
+}
+
 /* m16n8k16, a by rows and b by columns. Not volatile: it has no effect but its result, and the
  * compiler may move it between the loads. */
 GPU_DEVICE void gpu_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) {

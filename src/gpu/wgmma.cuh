@@ -169,6 +169,40 @@ GPU_DEVICE void gpu_wgmma_n128_across(float d[64], uint64_t a, uint64_t b) {
 #endif
 }
 
+/* d[64][n] = a b, added to d when `more`: n, a constant, is 8 or 16; b has the dim summed over along
+ * its rows, and so has a, or, with ACROSS, down its rows. */
+#if GPU_HAS_WGMMA
+#define PRODUCT(n, sums, list, tile_a, tile_b, add, ACROSS)                                    \
+    asm volatile("{\n"                                                                         \
+                 ".reg .pred p;\n"                                                             \
+                 "setp.ne.b32 p, " add ", 0;\n"                                                \
+                 "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" list "}, " tile_a \
+                 ", " tile_b ", p, 1, 1, " ACROSS ", 0;\n"                                     \
+                 "}"                                                                           \
+                 : sums                                                                        \
+                 : "l"(a), "l"(b), "r"((int32_t)more))
+#else
+#define PRODUCT(n, sums, list, tile_a, tile_b, add, ACROSS) (void)0
+#endif
+GPU_DEVICE void gpu_wgmma_few(float *d, uint64_t a, uint64_t b, const bool more, const int32_t n) {
+    if (n == 8) {
+        PRODUCT("8", D4(0), N4, "%4", "%5", "%6", "0");
+    } else {
+        PRODUCT("16", D8(0), N8, "%8", "%9", "%10", "0");
+    }
+}
+
+GPU_DEVICE void
+gpu_wgmma_few_across(float *d, uint64_t a, uint64_t b, const bool more, const int32_t n) {
+    if (n == 8) {
+        PRODUCT("8", D4(0), N4, "%4", "%5", "%6", "1");
+    } else {
+        PRODUCT("16", D8(0), N8, "%8", "%9", "%10", "1");
+    }
+}
+
+#undef PRODUCT
+
 /* d[64][n] = a b, added to d when `more`: fp16 factors, a from registers, b a tile with the dim
  * summed over along its rows. n is one of the cases below, a constant, so that the switch folds
  * away. */
