@@ -3,7 +3,7 @@
  *
  * PROBLEM    gpu_warps_sync(i, n), gpu_warps_sync_any: all n threads that call them with the same i
  *            meet there.
- *            gpu_cluster_...: reading the shared memory of another CTA of the cluster.
+ *            gpu_cluster_...: reading and writing the shared memory of another CTA of the cluster.
  *
  *            gpu_barrier_...: eight bytes of shared memory count arrivals. Its phase ends with the
  *            last one, and the next begins; a waiter names the parity of the phase it waits for, 0
@@ -69,6 +69,42 @@ GPU_DEVICE uint32_t gpu_cluster_address(uint32_t smem, uint32_t rank) {
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(smem), "r"(rank));
 #endif
     return address;
+}
+
+/* An arrival at a barrier of a CTA of the cluster (gpu_cluster_address). It says that something was read:
+ * that the other CTA sees what was written before takes a wider fence, which waits for all of it. */
+GPU_DEVICE void gpu_cluster_arrive(uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+
+/* An arrival that says how many bytes copies will add to the phase, which does not end without
+ * them; they may have come already. */
+GPU_DEVICE void gpu_barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+#endif
+}
+
+/* An arrival, counted as any other, that comes when all cp.async of the thread so far have landed. */
+GPU_DEVICE void gpu_barrier_arrive_cp_async(uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+
+/* Bytes of the own shared memory to another CTA's, where they are counted at a barrier of that CTA;
+ * `to` and `barrier` are addresses of the cluster. All are multiples of 16 but the barrier's. What
+ * generic instructions wrote there before is behind a gpu_fence_async. */
+GPU_DEVICE void gpu_cluster_copy(uint32_t to, uint32_t from, uint32_t bytes, uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(to),
+                 "r"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+#endif
 }
 
 GPU_DEVICE void gpu_barrier_wait(uint32_t barrier, uint32_t parity) {

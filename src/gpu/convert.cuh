@@ -83,20 +83,57 @@ GPU_DEVICE float2 gpu_f32x2_from_e4m3x2(uint32_t codes) {
 #endif
 }
 
-/* Two e4m3 codes as fp16, which has all their values; for code compiled for 8.9 or later. Only the
- * low 16 bits of `codes` are looked at; a NaN stays one. */
-GPU_DEVICE uint32_t gpu_f16x2_from_e4m3x2(uint32_t codes) {
-    uint32_t halves = 0;
+/* Four e4m3 codes as two pairs of fp16, which has all their values; for code compiled for 8.9 or
+ * later. A NaN stays one. The instruction can take either half of a register, so that there is no
+ * shift. */
+GPU_DEVICE void gpu_f16x4_from_e4m3x4(uint32_t codes, uint32_t *first, uint32_t *second) {
 #if __CUDA_ARCH__ >= 890
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)codes));
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+        "cvt.rn.f16x2.e4m3x2 %1, high;\n"
+        "}"
+        : "=r"(*first), "=r"(*second)
+        : "r"(codes));
+#else
+    *first = *second = 0;
+    (void)codes;
 #endif
-    return halves;
 }
 
 /* Products of two pairs of fp16, each rounded once; subnormals are kept. */
 GPU_DEVICE uint32_t gpu_mul_f16x2(uint32_t a, uint32_t b) {
     uint32_t product;
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
+
+/* The same by one fp16 of a pair, the first or the second. */
+GPU_DEVICE uint32_t gpu_mul_f16x2_first(uint32_t a, uint32_t pair) {
+    uint32_t product;
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        ".reg .b32 both;\n"
+        "mov.b32 {low, high}, %2;\n"
+        "mov.b32 both, {low, low};\n"
+        "mul.rn.f16x2 %0, %1, both;\n"
+        "}"
+        : "=r"(product)
+        : "r"(a), "r"(pair));
+    return product;
+}
+GPU_DEVICE uint32_t gpu_mul_f16x2_second(uint32_t a, uint32_t pair) {
+    uint32_t product;
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        ".reg .b32 both;\n"
+        "mov.b32 {low, high}, %2;\n"
+        "mov.b32 both, {high, high};\n"
+        "mul.rn.f16x2 %0, %1, both;\n"
+        "}"
+        : "=r"(product)
+        : "r"(a), "r"(pair));
     return product;
 }
 

@@ -20,8 +20,10 @@ project_wg_convert(uint32_t pairs[MMLA_PROJECT_WG_PAIRS], const uint4 codes, uin
     const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
     for (int32_t i = 0; i < 4; i++) {
-        pairs[2 * i] = gpu_mul_f16x2(gpu_f16x2_from_e4m3x2(words[i]), scale);
-        pairs[2 * i + 1] = gpu_mul_f16x2(gpu_f16x2_from_e4m3x2(words[i] >> 16), scale);
+        uint32_t first, second;
+        gpu_f16x4_from_e4m3x4(words[i], &first, &second);
+        pairs[2 * i] = gpu_mul_f16x2(first, scale);
+        pairs[2 * i + 1] = gpu_mul_f16x2(second, scale);
     }
 }
 

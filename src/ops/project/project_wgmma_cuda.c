@@ -31,7 +31,16 @@ enum {
     N_SPREADS = sizeof spreads / sizeof spreads[0]
 };
 
-static_assert(N_SPLITS * N_SPREADS <= MMLA_PROJECT_CLUSTERS_MAX, "every launch has its count");
+static_assert(N_SPLITS * N_SPREADS + N_BLOCKS <= MMLA_PROJECT_CLUSTERS_MAX,
+              "every launch has its count");
+
+/* Places of their counts in a problem. */
+static int split_count(int kernel, int spread) {
+    return kernel * N_SPREADS + spread;
+}
+static int block_count(int kernel) {
+    return N_SPLITS * N_SPREADS + kernel;
+}
 
 static int32_t turns_of(const struct spread *s) {
     return MMLA_PROJECT_SEGMENTS / (s->groups * s->ctas);
@@ -56,6 +65,7 @@ static mmla_gpu_launch block_launch(int kernel) {
         .grid = {0, 1, 1},
         .block = MMLA_PROJECT_WG_BLOCK_THREADS,
         .smem_bytes = (uint32_t)MMLA_PROJECT_WG_BLOCK_SMEM(blocks[kernel].tokens),
+        .cluster = MMLA_PROJECT_WG_BLOCK_CTAS,
     };
 }
 
@@ -72,7 +82,7 @@ static int64_t
 split_cycles(const mmla_project_problem *p, int64_t n_tiles, int kernel, int spread) {
     enum { JOIN = 1000, JOIN_CLUSTER = 3000, LATENCY = 1500 };
     const struct spread *s = &spreads[spread];
-    const int64_t at_once = p->clusters[kernel * N_SPREADS + spread];
+    const int64_t at_once = p->clusters[split_count(kernel, spread)];
     if (at_once == 0) {
         return INT64_MAX;
     }
@@ -88,13 +98,16 @@ split_cycles(const mmla_project_problem *p, int64_t n_tiles, int kernel, int spr
                        (LATENCY + turns_of(s) * turn + (s->ctas > 1 ? JOIN_CLUSTER : JOIN));
 }
 
+/* Of tiles that a pair of CTAs has. */
 static int64_t block_cycles(const mmla_project_problem *p, int64_t n_tiles, int kernel) {
-    enum { END = 1500 };
+    enum { END = 1500, STEP_CYCLES = 270, STEP_TOKEN_QUARTERS = 13 };
+    const int64_t at_once = p->clusters[block_count(kernel)];
+    if (at_once == 0) {
+        return INT64_MAX;
+    }
     const int32_t tokens = blocks[kernel].tokens;
-    const int64_t bytes = (MMLA_PROJECT_WG_BLOCK_ROWS + tokens) * (int64_t)MMLA_PROJECT_DIM;
-    const int64_t products = MMLA_PROJECT_STEPS * (4 * tokens + 88);
-    return BEGIN + mmla_project_tiles(n_tiles, p->gpu.n_sms) *
-                       (END + mmla_max_i64(bytes / L2_CYCLE_BYTES, products));
+    const int64_t step = STEP_CYCLES + STEP_TOKEN_QUARTERS * tokens / 4;
+    return BEGIN + mmla_project_tiles(n_tiles, at_once) * (END + MMLA_PROJECT_STEPS * step);
 }
 
 /* The launch that should be fastest. */
@@ -115,12 +128,15 @@ launch_pick(const mmla_project_problem *p, int64_t n_tokens, int64_t *n_tiles) {
         }
     }
     for (int i = 0; i < N_BLOCKS; i++) {
-        const int64_t tiles = tiles_of(p, n_tokens, MMLA_PROJECT_WG_BLOCK_ROWS, blocks[i].tokens);
+        enum { CTAS = MMLA_PROJECT_WG_BLOCK_CTAS };
+        const int64_t tiles =
+            tiles_of(p, n_tokens, CTAS * MMLA_PROJECT_WG_BLOCK_ROWS, blocks[i].tokens);
         const int64_t cycles = block_cycles(p, tiles, i);
         if (cycles < least) {
             least = cycles;
             best = block_launch(i);
-            best.grid[0] = (uint32_t)(tiles < p->gpu.n_sms ? tiles : p->gpu.n_sms);
+            const int64_t at_once = p->clusters[block_count(i)];
+            best.grid[0] = (uint32_t)(CTAS * (tiles < at_once ? tiles : at_once));
             *n_tiles = tiles;
         }
     }
@@ -130,8 +146,11 @@ launch_pick(const mmla_project_problem *p, int64_t n_tokens, int64_t *n_tiles) {
 mmla_status mmla_project_wgmma_prepare(void *problem, mmla_error *err) {
     mmla_project_problem *p = problem;
     for (int i = 0; i < N_BLOCKS; i++) {
-        MMLA_RETURN_IF_FAILED(mmla_gpu_kernel_load(
-            &p->gpu, blocks[i].address, MMLA_PROJECT_WG_BLOCK_SMEM(blocks[i].tokens), err));
+        const mmla_gpu_launch launch = block_launch(i);
+        MMLA_RETURN_IF_FAILED(
+            mmla_gpu_kernel_load(&p->gpu, launch.kernel, (int32_t)launch.smem_bytes, err));
+        MMLA_RETURN_IF_FAILED(
+            mmla_gpu_clusters_get(&p->gpu, &launch, &p->clusters[block_count(i)], err));
     }
     for (int i = 0; i < N_SPLITS; i++) {
         for (int j = 0; j < N_SPREADS; j++) {
@@ -139,7 +158,7 @@ mmla_status mmla_project_wgmma_prepare(void *problem, mmla_error *err) {
             MMLA_RETURN_IF_FAILED(
                 mmla_gpu_kernel_load(&p->gpu, launch.kernel, (int32_t)launch.smem_bytes, err));
             MMLA_RETURN_IF_FAILED(
-                mmla_gpu_clusters_get(&p->gpu, &launch, &p->clusters[i * N_SPREADS + j], err));
+                mmla_gpu_clusters_get(&p->gpu, &launch, &p->clusters[split_count(i, j)], err));
         }
     }
     return MMLA_OK;

@@ -6,20 +6,23 @@
 #include "ops/project/project_cuda.h"
 #include "ops/project/project_wgmma_map.h"
 
-/* Many tokens: a CTA goes through K with 128 rows of weight and a tile of tokens. */
+/* Many tokens: a cluster goes through K with a tile of tokens, each of its CTAs with 128 rows of weight. */
 enum {
+    MMLA_PROJECT_WG_BLOCK_CTAS = 2,
     MMLA_PROJECT_WG_BLOCK_ROWS = 2 * MMLA_PROJECT_WG_ROWS,
     MMLA_PROJECT_WG_BLOCK_THREADS = 4 * MMLA_PROJECT_WG_THREADS,
-    MMLA_PROJECT_WG_BLOCK_STAGES = 4,
+    MMLA_PROJECT_WG_BLOCK_STAGES = 8,
     MMLA_PROJECT_WG_BLOCK_AHEAD = 4 /* steps of codes */
 };
 
-/* Shared memory: stages of tokens, results, codes of both, two segments' scales and factors, what rows are
- * odd for two tiles, and 256 bytes of barriers and flags. */
-#define MMLA_PROJECT_WG_BLOCK_SMEM(tokens)                                                       \
-    (MMLA_PROJECT_WG_BLOCK_STAGES * (tokens)*MMLA_PROJECT_WG_ROW_BYTES +                         \
-     2 * (tokens)*MMLA_PROJECT_WG_BLOCK_ROWS +                                                   \
-     MMLA_PROJECT_WG_BLOCK_AHEAD * (MMLA_PROJECT_WG_BLOCK_ROWS + (tokens)) * MMLA_PROJECT_STEP + \
+/* Shared memory: stages of tokens, results, codes of weight and of the CTA's share of tokens, two segments'
+ * scales and factors, what rows are odd for two tiles, and 256 bytes of barriers and flags. */
+#define MMLA_PROJECT_WG_BLOCK_SMEM(tokens)                                      \
+    (MMLA_PROJECT_WG_BLOCK_STAGES * (tokens)*MMLA_PROJECT_WG_ROW_BYTES +        \
+     2 * (tokens)*MMLA_PROJECT_WG_BLOCK_ROWS +                                  \
+     MMLA_PROJECT_WG_BLOCK_AHEAD *                                              \
+         (MMLA_PROJECT_WG_BLOCK_ROWS + (tokens) / MMLA_PROJECT_WG_BLOCK_CTAS) * \
+         MMLA_PROJECT_STEP +                                                    \
      2 * (MMLA_PROJECT_WG_BLOCK_ROWS + (tokens)) * (MMLA_PROJECT_WG_SCALES + 4 + 4) + 256)
 
 /* A few tokens: each warpgroup of a CTA takes segments of 64 rows of weight. */

@@ -114,8 +114,12 @@ static void check_launch(const mmla_project_problem *p, int64_t n_tokens) {
         assert_int_equal(l->smem_bytes, MMLA_PROJECT_WG_SPLIT_SMEM(tokens, groups, 8 / all));
     } else {
         assert_int_equal(l->block, 512);
-        assert_int_equal(l->cluster, 0);
-        assert_true(l->grid[0] <= 132 && l->grid[0] <= tiles_of(p, n_tokens, 128, tokens));
+        /* A pair converts tokens for each other: none may be without the other. */
+        assert_true(device.has_clusters);
+        assert_int_equal(l->cluster, 2);
+        assert_int_equal(l->grid[0] % 2, 0);
+        assert_true(l->grid[0] <= 132 && l->grid[0] / 2 <= tiles_of(p, n_tokens, 256, tokens));
+        assert_int_equal(l->smem_bytes, MMLA_PROJECT_WG_BLOCK_SMEM(tokens));
     }
 }
 

@@ -60,6 +60,32 @@ MMLA_INLINE mmla_project_tile mmla_project_wg_tile_get(
     return tile;
 }
 
+/* The rows of a tile that part `part` of several has, of `rows` each; none where the tile has fewer. */
+MMLA_INLINE mmla_project_tile mmla_project_wg_tile_part(mmla_project_tile tile,
+                                                        int32_t part,
+                                                        int32_t rows) {
+    const int32_t left = tile.n_rows - part * rows;
+    tile.row += part * rows;
+    tile.n_rows = left < 0 ? 0 : left < rows ? left : rows;
+    return tile;
+}
+
+/* Byte offset of a unit of a row of codes, [rows][64], as ldmatrix reads it: a unit of eight rows, which is
+ * one of its matrices, lies in all 32 banks. */
+MMLA_INLINE int32_t mmla_project_wg_code_off(int32_t row, int32_t unit) {
+    return row * MMLA_PROJECT_STEP + ((unit ^ row / 2) & 3) * MMLA_PROJECT_UNIT;
+}
+
+/* Of a matrix of eight rows of a unit: the row of which ldmatrix gives a lane a word, and which word. Word w of
+ * the four units of a step are pairs 2 w and 2 w + 1 of each. */
+enum { MMLA_PROJECT_WG_MATRIX_ROWS = 8 };
+MMLA_INLINE int32_t mmla_project_wg_matrix_row(int32_t lane) {
+    return lane / 4;
+}
+MMLA_INLINE int32_t mmla_project_wg_matrix_word(int32_t lane) {
+    return lane % 4;
+}
+
 /* Byte offset in a tile of tokens, [tokens][64] fp16 swizzled by 128 bytes, of a pair of a unit. Eight
  * tokens' units of four threads each lie in all 32 banks. */
 MMLA_INLINE int32_t mmla_project_wg_pair_off(int32_t token, int32_t unit, int32_t pair) {
@@ -128,6 +154,11 @@ typedef struct mmla_project_wg_segment {
 /* Two fp16 of a scale side by side. */
 MMLA_INLINE uint32_t mmla_project_wg_scale_pair(uint32_t exponent) {
     return exponent * 0x04000400u;
+}
+
+/* The fp16 of two scales, whose exponents are bytes, side by side. */
+MMLA_INLINE uint32_t mmla_project_wg_scales_pair(uint32_t exponents) {
+    return ((exponents | exponents << 8) & 0x00FF00FFu) << 10;
 }
 
 /* 2^(base - 127 - 7), for a base in range. */

@@ -163,6 +163,68 @@ static void wgmma_tiles_are_those_of_the_other_kernels(void **state) {
     assert_int_equal(last.n_tokens, 15);
 }
 
+static void wgmma_parts_of_a_tile_are_its_rows(void **state) {
+    (void)state;
+    for (int32_t rank = 8; rank <= 1032; rank += 8) {
+        uint8_t seen[1032] = {0};
+        for (uint32_t idx = 0; idx < mmla_project_tiles(rank, 256); idx++) {
+            const mmla_project_tile tile = mmla_project_wg_tile_get(idx, 1, rank, 64, 256);
+            for (int32_t part = 0; part < 2; part++) {
+                const mmla_project_tile own = mmla_project_wg_tile_part(tile, part, 128);
+                assert_in_range(own.n_rows, 0, 128);
+                assert_int_equal(own.row, tile.row + 128 * part);
+                for (int32_t row = own.row; row < own.row + own.n_rows; row++) {
+                    seen[row]++;
+                }
+            }
+        }
+        for (int32_t row = 0; row < rank; row++) {
+            assert_int_equal(seen[row], 1);
+        }
+    }
+}
+
+/* Codes as they are copied and as ldmatrix hands them out: lane l gives the row l % 8 of unit l / 8, and gets
+ * word matrix_word of row matrix_row of all four. */
+static void wgmma_matrices_of_codes_are_a_tokens_chunks(void **state) {
+    (void)state;
+    uint8_t taken[ROWS * UNITS] = {0};
+    for (int32_t row = 0; row < ROWS; row++) {
+        for (int32_t unit = 0; unit < UNITS; unit++) {
+            const int32_t at = mmla_project_wg_code_off(row, unit);
+            assert_int_equal(at % 16, 0);
+            assert_int_equal(taken[at / 16]++, 0);
+            assert_int_equal(at, mmla_project_wg_code_off(row % 8, unit) + row / 8 * 512);
+        }
+    }
+    for (int32_t unit = 0; unit < UNITS; unit++) { /* one matrix: eight rows, 16 bytes each */
+        uint32_t places = 0;
+        for (int32_t row = 0; row < 8; row++) {
+            places |= 1u << mmla_project_wg_code_off(row, unit) / 16 % 8;
+        }
+        assert_int_equal(places, 0xFF);
+    }
+    for (int32_t lane = 0; lane < 32; lane++) {
+        const int32_t word = mmla_project_wg_matrix_word(lane);
+        const int32_t row = mmla_project_wg_matrix_row(lane);
+        assert_true(word == lane % 4 && row == lane / 4); /* by the instruction's definition */
+        for (int32_t unit = 0; unit < UNITS; unit++) {
+            const int32_t first = mmla_project_wg_pair_off(row, 0, 2 * word) + 4 * unit;
+            assert_int_equal(mmla_project_wg_pair_off(row, unit, 2 * word), first);
+            assert_int_equal(mmla_project_wg_pair_off(row, unit, 2 * word + 1), first ^ 16);
+        }
+    }
+    for (int32_t first = 0; first < 32; first += 8) { /* a store of 16 bytes goes by eight lanes */
+        uint32_t places = 0;
+        for (int32_t lane = first; lane < first + 8; lane++) {
+            const int32_t at = mmla_project_wg_pair_off(mmla_project_wg_matrix_row(lane), 0,
+                                                        2 * mmla_project_wg_matrix_word(lane));
+            places |= 1u << at / 16 % 8;
+        }
+        assert_int_equal(places, 0xFF);
+    }
+}
+
 /* ---- Scales ---- */
 
 /* The value of fp16 bits. */
@@ -179,6 +241,17 @@ static uint8_t byte_of(const uint32_t *words, int i) {
 
 static void set_byte(uint32_t *words, int i, uint32_t byte) {
     words[i / 4] = (words[i / 4] & ~(0xFFu << 8 * (i % 4))) | byte << 8 * (i % 4);
+}
+
+static void wgmma_two_scales_are_those_of_their_bytes(void **state) {
+    (void)state;
+    for (uint32_t low = 1; low <= MMLA_PROJECT_WG_LARGEST; low++) {
+        for (uint32_t high = 1; high <= MMLA_PROJECT_WG_LARGEST; high++) {
+            const uint32_t pair = mmla_project_wg_scales_pair(low | high << 8);
+            assert_int_equal(pair & 0xFFFF, mmla_project_wg_scale_pair(low) & 0xFFFF);
+            assert_int_equal(pair >> 16, mmla_project_wg_scale_pair(high) >> 16);
+        }
+    }
 }
 
 /* Each code times each scale of a segment is the same number by way of fp16, and fp16 has it. */
@@ -304,6 +377,9 @@ int main(void) {
         cmocka_unit_test(wgmma_stores_of_a_warp_meet_no_bank_twice),
         cmocka_unit_test(wgmma_results_have_places_of_their_own),
         cmocka_unit_test(wgmma_tiles_are_those_of_the_other_kernels),
+        cmocka_unit_test(wgmma_parts_of_a_tile_are_its_rows),
+        cmocka_unit_test(wgmma_matrices_of_codes_are_a_tokens_chunks),
+        cmocka_unit_test(wgmma_two_scales_are_those_of_their_bytes),
         cmocka_unit_test(wgmma_operands_are_exact_for_every_base_and_distance),
         cmocka_unit_test(wgmma_quick_way_takes_what_is_plain_and_nothing_else),
         cmocka_unit_test(wgmma_exponents_are_never_those_of_infinity),
