@@ -80,6 +80,7 @@ static division division_of(const mmla_attend_problem *p, int64_t n_tokens) {
     enum { FEWEST_HEADS = 8 };
     const kernel_choice *own = kernel_for(p->desc.n_heads);
     division best = {own->shape->heads, splits_needed(p)};
+    int64_t fewest = cycles(p, n_tokens, best);
     for (int32_t s = 1; s <= ATTEND_WGMMA_SPLITS_MAX; s *= 2) {
         if (p->clusters[log2_of(s)] == 0 || (p->desc.batch_invariant && s != best.n_splits)) {
             continue;
@@ -89,7 +90,11 @@ static division division_of(const mmla_attend_problem *p, int64_t n_tokens) {
             if (p->desc.batch_invariant && kernel_for(heads) != own) {
                 continue; /* the number of tokens must not decide the kernel */
             }
-            best = cycles(p, n_tokens, d) < cycles(p, n_tokens, best) ? d : best;
+            const int64_t needed = cycles(p, n_tokens, d);
+            if (needed < fewest) {
+                fewest = needed;
+                best = d;
+            }
         }
     }
     return best;
