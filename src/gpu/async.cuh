@@ -119,13 +119,7 @@ GPU_DEVICE uint4 gpu_load16_or_zero_stream(const void *global, bool valid) {
     return x;
 }
 
-/* Eight, two bytes and one, through L1: neighbours have others of the same 32. */
-GPU_DEVICE uint2 gpu_load8(const void *global) {
-    uint2 x;
-    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(global));
-    return x;
-}
-
+/* Two bytes and one, through L1: neighbours have others of the same 32. */
 GPU_DEVICE uint32_t gpu_load2(const void *global) {
     uint16_t x;
     asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(x) : "l"(global));

@@ -1,5 +1,5 @@
-/* attend_wgmma.h - attention on Hopper (compute capability 9.0), from its own matrix instructions: what
- * the fused call (ops/attend) runs there.
+/* attend_wgmma.h - attention on Hopper (compute capability 9.0), from its own matrix instructions:
+ * what the fused call (ops/attend) runs there.
  */
 #ifndef MMLA_GPU_ATTEND_WGMMA_H
 #define MMLA_GPU_ATTEND_WGMMA_H
@@ -26,12 +26,12 @@ MMLA_KERNEL(attend_wgmma_bf16_sm90a, attend_mma_params);
 MMLA_KERNEL(attend_wgmma_few8_bf16_sm90a, attend_mma_params);
 MMLA_KERNEL(attend_wgmma_few16_bf16_sm90a, attend_mma_params);
 
-/* Whether a call can be done, and then is faster, with it and not with attend_mma. */
-bool mmla_attend_wgmma_pays(const mmla_attend_problem *p);
+/* Whether a call can be done with it; where it can, it is faster than attend_mma. */
+bool mmla_attend_wgmma_supports(const mmla_attend_problem *p);
 
 /* What a plan prepares with; problem is a mmla_attend_problem. */
 mmla_status mmla_attend_wgmma_load(void *problem, mmla_error *err);
-/* The same for a plan that takes attend_mma where mmla_attend_wgmma_pays says no. */
+/* The same for a plan that takes attend_mma where mmla_attend_wgmma_supports says no. */
 mmla_status mmla_attend_hopper_load(void *problem, mmla_error *err);
 
 /* The fused call. No workspace. */

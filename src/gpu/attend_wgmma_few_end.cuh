@@ -131,7 +131,7 @@ GPU_DEVICE attend_wgmma_part attend_wgmma_few_merge(attend_wgmma_few_state *few,
         own[c] = part.has_keys != 0.0f ? attend_mma_alpha(sm->reference[c], reference, 1.0f) : 0.0f;
         other[c] = x.has_keys != 0.0f ? attend_mma_alpha(x.reference, reference, 1.0f) : 0.0f;
     }
-    if (half == 0) {
+    if (half == 0) { /* a constant for each, for sums are registers */
         attend_wgmma_few_give(o, place, 1);
     } else {
         attend_wgmma_few_give(o, place, 0);
@@ -145,8 +145,8 @@ GPU_DEVICE attend_wgmma_part attend_wgmma_few_merge(attend_wgmma_few_state *few,
     return all;
 }
 
-/* Four dims of each quarter of a half of two heads, from the sums: lanes side by side read side by
- * side. */
+/* Four dims of both quarters of a half, of heads h and h + 1, from the sums: lanes side by side read
+ * side by side. */
 GPU_DEVICE void
 attend_wgmma_few_rows(uint32_t sums, int32_t h, int32_t half, float o[4][ATTEND_WGMMA_UNIT_DIMS]) {
 #pragma unroll
@@ -160,9 +160,10 @@ attend_wgmma_few_rows(uint32_t sums, int32_t h, int32_t half, float o[4][ATTEND_
     }
 }
 
-/* The results of a half of a task's dims by a warpgroup, a warp two heads at a time. A lane has 4
- * dims of each 128: eight lanes a chunk in each of the four quarters of dims and heads, whose
- * scales are found by four of them, one each. */
+/* The results of a half of a task's dims by a warpgroup, a warp two heads at a time. A lane has four
+ * dims of both quarters, of both heads: of four chunks, each of eight lanes; lanes l and l ^ 4 find
+ * the scale of one of them. Not attend_wgmma_put, a unit at a time: that took 150 instructions for
+ * each. */
 GPU_DEVICE void attend_wgmma_few_store(const attend_mma_params *p,
                                        const attend_wgmma_task *task,
                                        const float *factors,

@@ -4,9 +4,9 @@
  *     S^T [48 keys][heads] = K tile . q tile        softmax, probabilities to smem
  *     O^T [512 dims][heads] += K tile across . prob
  *
- * Keys, then dims, are the 64 rows of a matrix instruction, of the keys' 64 the last 16 are none: a
- * warp without keys. A thread has, of S^T, keys g and g + 8 of its warp's sixteen and of every eight
- * heads two neighbours; of O^T the same heads, and dims for keys.
+ * Keys, then dims, are the 64 rows of a matrix instruction. A block has 48 keys, so the fourth warp
+ * has none. A thread has, of S^T, keys g and g + 8 of its warp's sixteen and of every eight heads two
+ * neighbours; of O^T the same heads, and dims for keys.
  *
  * The maximum that scores are taken against is the warpgroup's own, and rises only when a score
  * exceeds it by 2^ATTEND_WGMMA_SLACK: a barrier that its warps need anyway tells whether any does.
@@ -128,7 +128,8 @@ GPU_DEVICE void attend_wgmma_few_rise(attend_wgmma_few_state *few,
 }
 
 /* Scores to probabilities times 2^log2_scale, in place. The rows of the tile are to be multiplied
- * with that, and so are the factors of the scores, `logit`. A NaN score is no maximum, and makes its head's sum NaN. */
+ * with that; `logit`, the factors of the scores, has it already. A NaN score is no maximum, and
+ * makes its head's sum NaN. */
 GPU_DEVICE void attend_wgmma_few_softmax_step(attend_wgmma_few_state *few,
                                               float s[ATTEND_WGMMA_FEW_SCORES],
                                               const float logit[ATTEND_WGMMA_FEW_COLUMNS],

@@ -15,7 +15,8 @@ enum {
     ATTEND_WGMMA_FEW_KEY_WARPS = ATTEND_WGMMA_KEYS / 16 /* of a warpgroup, that have keys */
 };
 
-/* Which head column c of a thread is, and the column and the dim of its sum i. */
+/* Which head column c of a thread is, and the column and the dim of its sum i; the kernel finds the
+ * place of a dim by the two steps below. */
 MMLA_INLINE int32_t attend_wgmma_few_head(int32_t thread, int32_t c) {
     return attend_wgmma_sum_column(thread, c / 2 * 4 + c % 2);
 }
@@ -72,7 +73,8 @@ enum {
         ATTEND_WGMMA_FEW_AT_STATE + (int32_t)sizeof(attend_wgmma_few_state)
 };
 
-static_assert(ATTEND_WGMMA_FEW_SMEM_BYTES <= 227 * 1024, "of a Hopper CTA");
+static_assert(ATTEND_WGMMA_FEW_SMEM_BYTES + (ATTEND_WGMMA_HEADS == 8 ? 16 : 6) * 1024 <= 227 * 1024,
+              "of a Hopper CTA, as the kernel says");
 
 /* Rows 48 .. 63 of a block's last column, which a matrix instruction reads for nothing, lie behind
  * the last stage. */

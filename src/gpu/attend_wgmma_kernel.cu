@@ -28,9 +28,9 @@
  *            warp 15           q, and what the next task is           64
  *
  * BUDGET     smem     64 KB q, 3 * 48 KB stages, 2 * 6 KB prob, state: all but 608 bytes
- *            regs     128 sums and 24 scores a thread; 16 of a record. There is none to spare, nor
- *                     a predicate: what is asked again, or written by all of a warp, is so for
- *                     their sake.
+ *            regs     128 sums and 24 scores a thread, of those that load 10 for two loads. Who
+ *                     multiplies has none to spare, nor a predicate: what is asked again, or
+ *                     written by all of a warp, is so for their sake.
  *
  * BARRIERS   sources_full[ring]    lists -> loading: where a block's records are
  *            sources_empty[ring]   loading -> lists: that was read

@@ -106,8 +106,7 @@ static bool is_width_taken(const mmla_attend_problem *p) {
     return p->desc.list_width <= most && p->desc.compressed_width <= most;
 }
 
-/* Wherever it can be done, at any number of heads and tokens (src/ops/attend/README.md has times). */
-bool mmla_attend_wgmma_pays(const mmla_attend_problem *p) {
+bool mmla_attend_wgmma_supports(const mmla_attend_problem *p) {
     return is_width_taken(p) && p->clusters[log2_of(splits_needed(p))] > 0;
 }
 

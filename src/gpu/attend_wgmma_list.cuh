@@ -1,13 +1,13 @@
-/* attend_wgmma_list.cuh - the tasks of attend_wgmma_kernel.cu, and the warp that reads the lists
- * for all.
+/* attend_wgmma_list.cuh - the tasks of the Hopper kernels, and the warp that reads the lists for
+ * all.
  *
  *     list entry --cp.async--> entries --> is it a key, and where --> sources, for loading warps
  *                                                             \--> the record's bytes to L2
  *
  * A lane has a key or two of a block; what is the same for all, all write, for predicates are
- * scarce. Entries are on their way for three blocks, and addresses are there for up to four before
- * a record is loaded: time for it to come from memory to L2. The walk goes on from a task into the
- * next.
+ * scarce. Entries are on their way for three blocks, and addresses are there for up to four of each
+ * group of loading warps before a record is loaded: time for it to come from memory to L2. The walk
+ * goes on from a task into the next.
  */
 #ifndef MMLA_GPU_ATTEND_WGMMA_LIST_CUH
 #define MMLA_GPU_ATTEND_WGMMA_LIST_CUH

@@ -1,12 +1,12 @@
-/* attend_wgmma_load.cuh - the loading warps of attend_wgmma_kernel.cu: records to the stages.
+/* attend_wgmma_load.cuh - the loading warps of the Hopper kernels: records to the stages.
  *
  *     sources --> ld 16 B --> registers --convert--> stage (bf16 tile)
  *
  * A warp has eight keys of every block of its group. At a time it loads 512 bytes, one record of
  * fp8 or two of fp4: eight lanes side by side 128 bytes of one record, which costs the memory pipe
- * a quarter of what 16 bytes each of eight records do. A lane has the same dims of all keys, and
+ * an eighth of what 16 bytes each of eight records do. A lane has the same dims of all keys, and
  * the order of chunks in a tile lets eight lanes store to eight different places. As soon as a
- * register is converted it is loaded anew, with what comes four loads later, if need be of the next
+ * register is converted it is loaded anew, with what comes two loads later, if need be of the next
  * block: from L2, to where the list warp (attend_wgmma_list.cuh) has it brought. What is no key is
  * read as zeros, so that a probability of zero meets a number.
  */
@@ -76,7 +76,7 @@ GPU_DEVICE void attend_wgmma_load_convert(const mmla_kv_format format,
     const uint4 first = attend_mma_convert_fp8(make_uint2(x.codes.x, x.codes.y), scale);
     const uint4 second = attend_mma_convert_fp8(make_uint2(x.codes.z, x.codes.w), scale);
     /* Of a V4 record the last lanes have loaded what is no code. */
-    if (format != MMLA_KV_V4 || attend_wgmma_load_has_codes(format, threadIdx.x % 32)) {
+    if (attend_wgmma_load_has_codes(format, threadIdx.x % 32)) {
         gpu_smem_store16(at, first);
         gpu_smem_store16(at ^ ATTEND_WGMMA_PIECE_BYTES, second);
     }
@@ -153,8 +153,8 @@ GPU_DEVICE void attend_wgmma_arrive_full(attend_wgmma_state *state, const attend
     gpu_barrier_arrive(gpu_smem_address(&state->full[at->stage]));
 }
 
-/* The warp's keys of a block, of which the first loads are under way; and those of the next block
- * that has the same format, if there is one. */
+/* The warp's keys of a block, of which the first loads are under way. `next` is the group's block
+ * after it, whose first loads are started, or NULL when that has another format. */
 GPU_DEVICE void attend_wgmma_load_block(const mmla_kv_format format,
                                         attend_wgmma_load16 held[ATTEND_WGMMA_HELD],
                                         const attend_wgmma_sources *block,
@@ -171,7 +171,7 @@ GPU_DEVICE void attend_wgmma_load_block(const mmla_kv_format format,
             attend_wgmma_load_convert(format, held[u % HELD], to, u);
             continue;
         }
-        /* Asked for ahead of the conversion, behind which it is needed. */
+        /* The address is asked for before the conversion, for the load that follows it. */
         const int32_t key = row + (u + HELD) % n_loads * attend_wgmma_load_keys(format);
         const uint8_t *data = from->data[key];
         const int32_t to_scale = from->to_scale[key];

@@ -1,5 +1,5 @@
-/* attend_wgmma_out.cuh - the end of a task of attend_wgmma_kernel.cu: joining the CTAs that shared
- * a token's keys, and from sums to codes and scales.
+/* attend_wgmma_out.cuh - the end of a task whose keys a cluster shared: joining its CTAs, and from
+ * sums to codes and scales. Of few heads attend_wgmma_few_end.cuh leaves the sums.
  *
  *     O (registers) --> where the stages were (fp32, smem)      maxima and sums --> state
  *     a barrier of the cluster: those of all CTAs are there

@@ -1,4 +1,4 @@
-/* attend_wgmma_q.cuh - the warp of attend_wgmma_kernel.cu that has q: it finds out what the CTA's
+/* attend_wgmma_q.cuh - the warp of the Hopper kernels that has q: it finds out what the CTA's
  * tasks are, and brings each one's q to its tile, as soon as the last scores of the task before are
  * done. There it is rotated, by the first warpgroup, or, of few heads, by the warp itself.
  *

@@ -5,9 +5,10 @@
  * for attend_wgmma_few_kernel.inc, 64, which is what is taken otherwise, for
  * attend_wgmma_kernel.cu.
  *
- * Tiles of q and of the keys are what wgmma.cuh wants: 8 columns of 64 bf16, a row 128 bytes; q has as many rows as there are heads, a block of keys 48. The tile
- * of the probabilities, all heads by 48 keys, is made of matrices of 8 heads by 8 keys, 128 bytes
- * each, those of the same keys one after the other.
+ * Tiles of q and of the keys are what wgmma.cuh wants: 8 columns of 64 bf16, a row 128 bytes; q has
+ * as many rows as there are heads, a block of keys 48. The tile of the probabilities, all heads by
+ * 48 keys, is made of matrices of 8 heads by 8 keys, 128 bytes each, those of the same keys one
+ * after the other.
  */
 #ifndef MMLA_GPU_ATTEND_WGMMA_TILE_H
 #define MMLA_GPU_ATTEND_WGMMA_TILE_H
@@ -20,9 +21,8 @@
 
 enum {
     ATTEND_WGMMA_HEADS = ATTEND_WGMMA_TILE_HEADS, /* of a CTA */
-    ATTEND_WGMMA_FEW_MAX = 16,
-    ATTEND_WGMMA_FEW = ATTEND_WGMMA_HEADS <= ATTEND_WGMMA_FEW_MAX,
-    ATTEND_WGMMA_KEYS = 48, /* of a block */
+    ATTEND_WGMMA_FEW = ATTEND_WGMMA_HEADS <= 16,  /* the kernels for few heads */
+    ATTEND_WGMMA_KEYS = 48,                       /* of a block */
     ATTEND_WGMMA_STAGES = ATTEND_WGMMA_FEW ? 4 : 3,
     ATTEND_WGMMA_PROBS = 2,   /* tiles of probabilities */
     ATTEND_WGMMA_GROUP = 128, /* threads of a warpgroup */
@@ -196,7 +196,8 @@ typedef struct attend_wgmma_sources {
     int32_t format;                      /* mmla_kv_format, or one of the above */
 } attend_wgmma_sources;
 
-/* What a CTA is to do, one after the other: a token, up to 64 heads, its share of the keys. */
+/* What a CTA is to do, one after the other: a token, up to ATTEND_WGMMA_HEADS heads, its share of
+ * the keys. */
 typedef struct attend_wgmma_task {
     int64_t token;
     int32_t first_head;

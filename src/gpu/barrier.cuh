@@ -71,8 +71,9 @@ GPU_DEVICE uint32_t gpu_cluster_address(uint32_t smem, uint32_t rank) {
     return address;
 }
 
-/* An arrival at a barrier of a CTA of the cluster (gpu_cluster_address). It says that something was read:
- * that the other CTA sees what was written before takes a wider fence, which waits for all of it. */
+/* An arrival at a barrier of a CTA of the cluster (gpu_cluster_address). It says only that something
+ * was read. For the other CTA to see what was written before, it would need release at the scope of
+ * the cluster, which waits for all writes under way. */
 GPU_DEVICE void gpu_cluster_arrive(uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -88,7 +89,8 @@ GPU_DEVICE void gpu_barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
 #endif
 }
 
-/* An arrival, counted as any other, that comes when all cp.async of the thread so far have landed. */
+/* An arrival, counted as any other, that comes when all cp.async of the thread so far have
+ * landed. */
 GPU_DEVICE void gpu_barrier_arrive_cp_async(uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
@@ -107,6 +109,7 @@ GPU_DEVICE void gpu_cluster_copy(uint32_t to, uint32_t from, uint32_t bytes, uin
 #endif
 }
 
+/* Without a time to sleep: who may sleep is back 50 cycles later (src/ops/project/README.md). */
 GPU_DEVICE void gpu_barrier_wait(uint32_t barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("{\n"

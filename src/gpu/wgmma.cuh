@@ -170,7 +170,7 @@ GPU_DEVICE void gpu_wgmma_n128_across(float d[64], uint64_t a, uint64_t b) {
 }
 
 /* d[64][n] = a b, added to d when `more`: n, a constant, is 8 or 16; b has the dim summed over along
- * its rows, and so has a, or, with ACROSS, down its rows. */
+ * its rows, and so has a, or, in gpu_wgmma_few_across, down its rows. */
 #if GPU_HAS_WGMMA
 #define PRODUCT(n, sums, list, tile_a, tile_b, add, ACROSS)                                    \
     asm volatile("{\n"                                                                         \

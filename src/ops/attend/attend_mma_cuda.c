@@ -48,6 +48,6 @@ mmla_status mmla_attend_hopper(const mmla_attend_problem *p,
                                const mmla_attend_args *args,
                                void *workspace,
                                void *stream) {
-    return mmla_attend_wgmma_pays(p) ? mmla_attend_wgmma_fused(p, args, stream)
-                                     : mmla_attend_mma_fused(p, args, true, workspace, stream);
+    return mmla_attend_wgmma_supports(p) ? mmla_attend_wgmma_fused(p, args, stream)
+                                         : mmla_attend_mma_fused(p, args, true, workspace, stream);
 }
