@@ -10,7 +10,7 @@ all: build
 
 build:
 	@tools/setup.sh run
-	@[ -e $(BUILD)/build.ninja ] || cmake --preset $(PRESET) -DMMLA_TESTS=OFF >/dev/null
+	@[ -e $(BUILD)/build.ninja ] || cmake --preset $(PRESET) -DMMLA_TESTS=OFF $(CMAKE_ARGS) >/dev/null
 	@cmake --build $(BUILD) --target megamla megamla_shared megamla_static
 
 run: build
@@ -18,7 +18,7 @@ run: build
 
 test:
 	@tools/setup.sh test
-	@cmake --preset $(PRESET) -DMMLA_TESTS=ON >/dev/null
+	@cmake --preset $(PRESET) -DMMLA_TESTS=ON $(CMAKE_ARGS) >/dev/null
 	@cmake --build $(BUILD)
 	@tools/run_tests.sh $(BUILD) $(CTEST_ARGS)
 
