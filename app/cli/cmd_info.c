@@ -96,7 +96,7 @@ static void text_print(const machine *m) {
         if (!implementation_ask(m, i, &impl)) {
             continue;
         }
-        printf("  %-14s %-14s %s%s%s\n", strcmp(last, impl.op) != 0 ? impl.op : "", impl.name,
+        printf("  %-14s %-16s %s%s%s\n", strcmp(last, impl.op) != 0 ? impl.op : "", impl.name,
                impl.available ? "available" : "not available: ", impl.reason,
                impl.by_name_only ? " (by name only)" : "");
         last = impl.op;
