@@ -81,16 +81,6 @@ GPU_DEVICE void attend_wgmma_put_scales(
     }
 }
 
-/* Of four maxima that each of the four threads of a head has, thread u gets the largest of maximum
- * number attend_wgmma_chunk_of(u). */
-GPU_DEVICE float attend_wgmma_quad_maxima(float a0, float a1, float a2, float a3) {
-    const bool odd = threadIdx.x % 2 != 0, high = threadIdx.x / 2 % 2 != 0;
-    const float other0 = __shfl_xor_sync(~0u, odd ? a0 : a2, 1);
-    const float other1 = __shfl_xor_sync(~0u, odd ? a1 : a3, 1);
-    const float kept0 = fmaxf(odd ? a2 : a0, other0), kept1 = fmaxf(odd ? a3 : a1, other1);
-    return fmaxf(high ? kept1 : kept0, __shfl_xor_sync(~0u, high ? kept0 : kept1, 2));
-}
-
 /* The first row of a thread's sums as codes, a scale for every chunk; its warp's eight heads begin
  * at `head`. */
 GPU_DEVICE void attend_wgmma_direct_fp8(const attend_mma_params *p,

@@ -12,9 +12,9 @@
 #ifndef MMLA_GPU_ATTEND_WGMMA_FEW_END_CUH
 #define MMLA_GPU_ATTEND_WGMMA_FEW_END_CUH
 
-#include "gpu/attend_wgmma_direct.cuh"
 #include "gpu/attend_wgmma_few_math.cuh"
 #include "gpu/attend_wgmma_out.cuh"
+#include "gpu/attend_wgmma_turn.h"
 
 #define GPU_DEVICE static __device__ __forceinline__
 
@@ -25,7 +25,7 @@ GPU_DEVICE attend_wgmma_part attend_wgmma_few_part(attend_wgmma_few_state *few,
     attend_wgmma_few_partial(*of_warp)[ATTEND_WGMMA_HEADS] =
         few->partial[threadIdx.x / ATTEND_WGMMA_GROUP];
     const int32_t h = threadIdx.x % ATTEND_WGMMA_GROUP, warp = h / 32;
-    attend_wgmma_few_sync(); /* all have read what was there of the task before */
+    attend_wgmma_few_sync(); /* all of the warpgroup have left the last block */
     attend_wgmma_part part = {-INFINITY, 0.0f, -INFINITY,
                               (float)few->has_keys[threadIdx.x / ATTEND_WGMMA_GROUP]};
 #pragma unroll

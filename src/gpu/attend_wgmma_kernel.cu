@@ -183,10 +183,7 @@ GPU_DEVICE void attend_wgmma_math(const attend_mma_params *p, uint8_t *smem) {
             gpu_barrier_arrive(gpu_smem_address(&state->q_empty));
             attend_wgmma_second_blocks(state, tiles, turn, n_blocks, o);
         }
-        if (threadIdx.x == 0 && task->position < 0 && task->first_head == 0 &&
-            gpu_cluster_rank() == 0 && p->rotate && p->n_faults != NULL) {
-            atomicAdd(p->n_faults, 1);
-        }
+        attend_wgmma_count_fault(p, task);
         attend_wgmma_sums_in_order(o);
         if (gpu_cluster_size() == 1) {
             attend_wgmma_own_end(p, task, state, n_done, &sm, sink, o);

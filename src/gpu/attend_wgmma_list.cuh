@@ -47,6 +47,16 @@ GPU_DEVICE attend_wgmma_task attend_wgmma_task_get(const attend_mma_params *p,
     return task;
 }
 
+/* Counts a position that is not in the table, once a token, by the multiplying warps of all its
+ * CTAs. */
+GPU_DEVICE void attend_wgmma_count_fault(const attend_mma_params *p,
+                                         const attend_wgmma_task *task) {
+    if (threadIdx.x == 0 && task->position < 0 && task->first_head == 0 &&
+        gpu_cluster_rank() == 0 && p->rotate && p->n_faults != NULL) {
+        atomicAdd(p->n_faults, 1);
+    }
+}
+
 /* Brings near what attend_wgmma_task_get will read of task i. */
 GPU_DEVICE void attend_wgmma_task_prefetch(const attend_mma_params *p, int32_t i) {
     if (i >= attend_wgmma_n_tasks(p)) {

@@ -145,6 +145,16 @@ GPU_DEVICE float attend_wgmma_quad_max(float x) {
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
+/* Of four maxima that each of four neighbours has, thread u gets the largest of maximum
+ * number attend_wgmma_chunk_of(u). */
+GPU_DEVICE float attend_wgmma_quad_maxima(float a0, float a1, float a2, float a3) {
+    const bool odd = threadIdx.x % 2 != 0, high = threadIdx.x / 2 % 2 != 0;
+    const float other0 = __shfl_xor_sync(~0u, odd ? a0 : a2, 1);
+    const float other1 = __shfl_xor_sync(~0u, odd ? a1 : a3, 1);
+    const float kept0 = fmaxf(odd ? a2 : a0, other0), kept1 = fmaxf(odd ? a3 : a1, other1);
+    return fmaxf(high ? kept1 : kept0, __shfl_xor_sync(~0u, high ? kept0 : kept1, 2));
+}
+
 GPU_DEVICE float attend_wgmma_quad_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);

@@ -149,4 +149,18 @@ PROJECT_DEVICE uint16_t project_wg_odd_result(const project_row *w, const projec
     return mmla_bf16_from_f32(acc);
 }
 
+/* That result of a row and a token of a tile, which has so many rows, to z. */
+PROJECT_DEVICE void project_wg_odd_store(const mmla_project_params *p,
+                                         const mmla_project_tile *tile,
+                                         int32_t row,
+                                         int32_t token,
+                                         const int32_t n_weight) {
+    const project_row w = project_row_get(p, tile, row, n_weight);
+    const project_row x = project_row_get(p, tile, n_weight + token, n_weight);
+    const uint16_t z = project_wg_odd_result(&w, &x);
+    if (threadIdx.x % MMLA_PROJECT_WARP == 0) {
+        p->z[project_z_index(p, tile, row, token)] = z;
+    }
+}
+
 #endif

@@ -6,7 +6,10 @@
 
 #include "ops/project/project_wgmma_block.cuh"
 
-enum { LAG = 2 };
+enum {
+    LAG = 2,        /* steps that the second warpgroup is behind */
+    BAR_RESULTS = 3 /* number of the first warpgroup's barrier; the second's is the next */
+};
 
 /* A thread's unit of its two rows, of the step to be loaded next. */
 typedef struct weight_stream {
@@ -145,12 +148,7 @@ DEVICE void odd_store(const mmla_project_params *p,
             if ((state[row] | state[ROWS + token]) == 0) {
                 continue;
             }
-            const project_row w = project_row_get(p, tile, row, ROWS);
-            const project_row x = project_row_get(p, tile, ROWS + token, ROWS);
-            const uint16_t z = project_wg_odd_result(&w, &x);
-            if (threadIdx.x % MMLA_PROJECT_WARP == 0) {
-                p->z[project_z_index(p, tile, row, token)] = z;
-            }
+            project_wg_odd_store(p, tile, row, token, ROWS);
         }
     }
 }
@@ -168,12 +166,12 @@ DEVICE void block_end(const mmla_project_params *p,
     const mmla_project_tile tile = tile_get(p, idx, n);
     const bool some_odd = smem->any[parity] != 0;
     results_stage(results, total, n);
-    gpu_warps_sync(3 + group, GROUP);
+    gpu_warps_sync(BAR_RESULTS + group, GROUP);
     results_store(p, &tile, results, state, some_odd, n);
     if (some_odd) {
         odd_store(p, &tile, state, n);
     }
-    gpu_warps_sync(3 + group,
+    gpu_warps_sync(BAR_RESULTS + group,
                    GROUP); /* all have read the results, which the next tile's overwrite */
 }
 

@@ -388,12 +388,7 @@ odd_store(const mmla_project_params *p, const mmla_project_tile *tile, const int
         if ((cluster_or(state + row) | cluster_or(state + ROWS + token)) == 0) {
             continue;
         }
-        const project_row w = project_row_get(p, tile, row, ROWS);
-        const project_row x = project_row_get(p, tile, ROWS + token, ROWS);
-        const uint16_t z = project_wg_odd_result(&w, &x);
-        if (threadIdx.x % MMLA_PROJECT_WARP == 0) {
-            p->z[project_z_index(p, tile, row, token)] = z;
-        }
+        project_wg_odd_store(p, tile, row, token, ROWS);
     }
 }
 
