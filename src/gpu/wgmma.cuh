@@ -61,6 +61,12 @@ GPU_DEVICE uint64_t gpu_wgmma_tile(uint32_t smem) {
     return gpu_wgmma_descriptor(smem, 16, GPU_WGMMA_EIGHT_ROWS);
 }
 
+/* The same with so many bytes from one group of eight rows to the next, a multiple of 1,024: what lies between
+ * them may be other tiles' groups. */
+GPU_DEVICE uint64_t gpu_wgmma_tile_apart(uint32_t smem, uint32_t bytes) {
+    return gpu_wgmma_descriptor(smem, 16, bytes);
+}
+
 /* The dim summed over goes down the rows; the other runs along a row of 64 and then into the next
  * column, column_bytes later. Steps of 16 rows add GPU_WGMMA_STEP_ACROSS. */
 GPU_DEVICE uint64_t gpu_wgmma_tile_across(uint32_t smem, uint32_t column_bytes) {

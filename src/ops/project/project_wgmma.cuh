@@ -48,15 +48,14 @@ PROJECT_DEVICE void project_wg_step_convert(project_wg_step *step,
     }
 }
 
-/* Begins the products of a step with a tile of n tokens; the first of a segment starts the sums
- * anew. */
+/* Begins the products of a step with a tile of n tokens, by its descriptor; the first of a segment starts the
+ * sums anew. */
 PROJECT_DEVICE void project_wg_step_multiply(
-    float *sums, const project_wg_step *step, uint32_t tile, const bool is_first, const int32_t n) {
-    const uint64_t b = gpu_wgmma_tile(tile);
+    float *sums, const project_wg_step *step, uint64_t tile, const bool is_first, const int32_t n) {
     gpu_wgmma_begin();
 #pragma unroll
     for (int32_t i = 0; i < MMLA_PROJECT_STEP_UNITS; i++) {
-        gpu_wgmma_f16(sums, step->a[i], b + i * GPU_WGMMA_STEP, !is_first || i != 0, n);
+        gpu_wgmma_f16(sums, step->a[i], tile + i * GPU_WGMMA_STEP, !is_first || i != 0, n);
     }
     gpu_wgmma_commit();
 }

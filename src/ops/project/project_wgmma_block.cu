@@ -24,24 +24,25 @@
  *            warp 12          tokens' codes                                                        80
  *            warps 13 .. 15   scales of both; they also bring codes into L2                        80
  *
- * BUDGET     smem   N 128: 8 * 16 KB stages, 32 KB results, 4 * 12 KB codes, 12 KB of scales, factors and
- *                   marks, twice each, 256 of barriers and flags: 225,536 B
+ * BUDGET     smem   N 128: 4 * 32 KB stages, 32 KB results, 2 * 24.1 KB codes, 12 KB of scales, factors and
+ *                   marks, twice each, 256 of barriers and flags: 225,792 B
  *                   Codes of weight wait in shared memory, not in registers, where the compiler would have them
- *                   come late; a thread reads what it copied itself, so that it needs no barrier for them.
+ *                   come late; a warp reads what it copied itself, so that it needs no barrier for them.
  *            regs   of a multiplying thread: 64 sums, 64 of the total, 2 * 16 of a.
  *                   512 threads begin with 128 each, 2 * 192 + 48 + 80 = 4 * 128
  *
- * BARRIERS   full[stage]      4 converting warps -> multiplying ones: a step of tokens is there. Each arrives
- *                             for its own and announces the bytes of its like in the other CTA, which that
- *                             one's copy adds.
+ * BARRIERS   full[stage]      4 converting warps -> multiplying ones: a line of tokens, two steps, is there. Each
+ *                             arrives for its own and announces the bytes of its like in the other CTA, which
+ *                             that one's copy adds.
  *            empty[stage]     8 multiplying warps of each CTA -> converting ones of both: its products are done
- *            codes_full[i]    32 lanes of the copying warp -> converting ones: codes of a step have landed
- *            codes_empty[i]   4 converting warps -> copying one: they are converted
- *            table_full[i]    3 warps with scales -> multiplying and converting: table i has a segment's scales
+ *            codes_full[i]    32 lanes of the copying warp -> converting ones: a line of codes of each token
+ *                             has landed. N 64 has four places of lines, 128 two.
+ *            codes_empty[i]   4 converting warps -> copying one: it is converted
+ *            table_full[i]    96 threads with scales -> multiplying and converting: table i has a segment's scales
  *                             and factors
- *            table_empty[i]   those -> warps with scales: nobody reads them any more
- *                             A segment is 8 steps, one round of the stages and two of the codes, and a tile
- *                             four rounds of the tables, so that parities are those of step and segment.
+ *            table_empty[i]   384 threads of those -> threads with scales: nobody reads them any more
+ *                             A segment is four lines, one round of the stages and one or two of the codes, and a
+ *                             tile four rounds of the tables, so that parities are those of line and segment.
  *            bar 3, 4         each multiplying warpgroup: its results are staged; they are stored
  *            cluster          barriers exist before the first arrival, and memory until the last one: a CTA
  *                             waits for the other at its end
@@ -61,7 +62,7 @@
 
 enum { MATH_REGISTERS = 192, CONVERT_REGISTERS = 48, TABLE_REGISTERS = 80 };
 
-static_assert(MMLA_PROJECT_WG_BLOCK_SMEM(128) == 225536, "as the page above says");
+static_assert(MMLA_PROJECT_WG_BLOCK_SMEM(128) == 225792, "as the page above says");
 static_assert(MMLA_PROJECT_WG_BLOCK_THREADS == 4 * GROUP &&
                   2 * MATH_REGISTERS + CONVERT_REGISTERS + TABLE_REGISTERS <= 65536 / GROUP,
               "registers that are given away suffice for those that are taken");
@@ -72,13 +73,14 @@ DEVICE void block_begin(const block_smem *smem) {
             gpu_barrier_init(smem->full + i * 8, CONVERT_WARPS);
             gpu_barrier_init(smem->empty + i * 8, PAIR * MATH_WARPS);
         }
-        for (int32_t i = 0; i < AHEAD; i++) {
+        for (int32_t i = 0; i < LINES_MAX; i++) {
             gpu_barrier_init(smem->codes_full + i * 8, MMLA_PROJECT_WARP);
             gpu_barrier_init(smem->codes_empty + i * 8, CONVERT_WARPS);
         }
         for (int32_t i = 0; i < TABLES; i++) {
-            gpu_barrier_init(smem->table_full + i * 8, TABLE_WARPS);
-            gpu_barrier_init(smem->table_empty + i * 8, MATH_WARPS + CONVERT_WARPS);
+            gpu_barrier_init(smem->table_full + i * 8, TABLE_THREADS);
+            gpu_barrier_init(smem->table_empty + i * 8,
+                             MATH_THREADS + CONVERT_WARPS * MMLA_PROJECT_WARP);
         }
         gpu_barrier_inits_publish();
     }

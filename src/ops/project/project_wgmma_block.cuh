@@ -23,14 +23,28 @@ enum {
     STEPS = MMLA_PROJECT_SEGMENT_STEPS,
     LAST_SEGMENT = MMLA_PROJECT_SEGMENTS - 1,
     TABLES = 2,
-    AHEAD = MMLA_PROJECT_WG_BLOCK_AHEAD
+    LINE = MMLA_PROJECT_WG_LINE,
+    LINE_STEPS = MMLA_PROJECT_WG_LINE_STEPS,
+    LINES_MAX = MMLA_PROJECT_WG_BLOCK_LINES_MAX,
+    EIGHT = MMLA_PROJECT_WG_MATRIX_ROWS /* tokens, one matrix of codes for every unit of a step */
 };
 
-static_assert(STAGES == STEPS && STEPS % AHEAD == 0 && STEPS / AHEAD % 2 == 0,
-              "a step's stage, place of codes and the latter's parity are constants");
+static_assert(LINE_STEPS == 2, "the first step of a line waits for it, the second makes room");
+static_assert(STAGES * LINE_STEPS == STEPS && STEPS % (LINES_MAX * LINE_STEPS) == 0,
+              "a step's stage and the place of its codes are constants");
+static_assert(MMLA_PROJECT_STEPS / (LINES_MAX * LINE_STEPS) % 2 == 0,
+              "the parity of codes begins anew with a tile");
 static_assert(MMLA_PROJECT_SEGMENTS % (2 * TABLES) == 0, "and a segment's table and parities");
 
 #define DEVICE static __device__ __forceinline__
+
+/* Places of a row's lines of codes, and steps that are in them. */
+DEVICE constexpr int32_t lines_of(const int32_t n) {
+    return MMLA_PROJECT_WG_BLOCK_LINES(n);
+}
+DEVICE constexpr int32_t ahead_of(const int32_t n) {
+    return lines_of(n) * LINE_STEPS;
+}
 
 /* The parts of shared memory, in both CTAs at the same addresses. */
 typedef struct block_smem {
@@ -52,13 +66,14 @@ DEVICE constexpr int32_t warp_share_of(const int32_t n) {
 
 DEVICE block_smem block_smem_get(uint8_t *shared, const int32_t n) {
     const int32_t rows = ROWS + n;
-    const int32_t exponents_off = STAGES * n * MMLA_PROJECT_WG_ROW_BYTES + 2 * n * ROWS +
-                                  AHEAD * (ROWS + share_of(n)) * MMLA_PROJECT_STEP;
+    const int32_t exponents_off =
+        STAGES * LINE_STEPS * n * MMLA_PROJECT_WG_ROW_BYTES + 2 * n * ROWS +
+        lines_of(n) * (MMLA_PROJECT_WG_BLOCK_LINE_BYTES + share_of(n) * LINE);
     block_smem s;
     s.stages = gpu_smem_address(shared);
-    s.results = s.stages + STAGES * n * MMLA_PROJECT_WG_ROW_BYTES;
+    s.results = s.stages + STAGES * LINE_STEPS * n * MMLA_PROJECT_WG_ROW_BYTES;
     s.weight_codes = s.results + 2 * n * ROWS;
-    s.token_codes = s.weight_codes + AHEAD * ROWS * MMLA_PROJECT_STEP;
+    s.token_codes = s.weight_codes + lines_of(n) * MMLA_PROJECT_WG_BLOCK_LINE_BYTES;
     s.exponents = shared + exponents_off;
     s.factors = (float *)(s.exponents + 2 * rows * MMLA_PROJECT_WG_SCALES);
     s.state = (int32_t *)(s.factors + 2 * rows);
@@ -66,18 +81,40 @@ DEVICE block_smem block_smem_get(uint8_t *shared, const int32_t n) {
     s.full = gpu_smem_address(s.any + 2);
     s.empty = s.full + STAGES * 8;
     s.codes_full = s.empty + STAGES * 8;
-    s.codes_empty = s.codes_full + AHEAD * 8;
-    s.table_full = s.codes_empty + AHEAD * 8;
+    s.codes_empty = s.codes_full + LINES_MAX * 8;
+    s.table_full = s.codes_empty + LINES_MAX * 8;
     s.table_empty = s.table_full + TABLES * 8;
     return s;
 }
 
-static_assert(8 + 8 * (2 * STAGES + 2 * AHEAD + 2 * TABLES) <= 256, "the barriers and flags fit");
+static_assert(8 + 8 * (2 * STAGES + 2 * LINES_MAX + 2 * TABLES) <= 256,
+              "the barriers and flags fit");
+
+/* Where a line of tokens lies as fp16, and its tile of a step within. */
+DEVICE constexpr uint32_t stage_place(const int32_t step, const int32_t n) {
+    return (uint32_t)(step / LINE_STEPS * LINE_STEPS * n * MMLA_PROJECT_WG_ROW_BYTES);
+}
+DEVICE constexpr uint32_t step_place(const int32_t step) {
+    return (uint32_t)(step % LINE_STEPS * EIGHT * MMLA_PROJECT_WG_ROW_BYTES);
+}
+
+/* Where lines of codes of a step lie, of weight and of tokens. */
+DEVICE constexpr uint32_t weight_place(const int32_t step, const int32_t n) {
+    return (uint32_t)(step / LINE_STEPS % lines_of(n) * MMLA_PROJECT_WG_BLOCK_LINE_BYTES);
+}
+DEVICE constexpr uint32_t token_place(const int32_t step, const int32_t n) {
+    return (uint32_t)(step / LINE_STEPS % lines_of(n) * share_of(n) * LINE);
+}
 
 /* A pair's tiles, of the rows of both, are number gpu_cluster_number(), and so many on, of so many. */
 DEVICE uint32_t n_tiles_get(const mmla_project_params *p, const int32_t n) {
     return (uint32_t)mmla_project_tiles(p->rank, PAIR * ROWS) * (uint32_t)p->n_groups *
            (uint32_t)mmla_project_tiles(p->n_tokens, n);
+}
+
+/* How many tiles that are. The parity of a tile is that of how many are left, it included. */
+DEVICE uint32_t turns_get(const mmla_project_params *p, const int32_t n) {
+    return (n_tiles_get(p, n) - gpu_cluster_number() - 1) / gpu_n_clusters() + 1;
 }
 
 /* The CTA's rows of it, which may be none. */

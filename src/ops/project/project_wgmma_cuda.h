@@ -11,18 +11,28 @@ enum {
     MMLA_PROJECT_WG_BLOCK_CTAS = 2,
     MMLA_PROJECT_WG_BLOCK_ROWS = 2 * MMLA_PROJECT_WG_ROWS,
     MMLA_PROJECT_WG_BLOCK_THREADS = 4 * MMLA_PROJECT_WG_THREADS,
-    MMLA_PROJECT_WG_BLOCK_STAGES = 8,
-    MMLA_PROJECT_WG_BLOCK_AHEAD = 4 /* steps of codes */
+    MMLA_PROJECT_WG_BLOCK_STAGES = 4, /* of a line of tokens */
+    MMLA_PROJECT_WG_BLOCK_LINES_MAX = 4,
+    /* Of weight; tokens' are found by parts of addresses, which a multiple of a line leaves alone. */
+    MMLA_PROJECT_WG_BLOCK_LINE_BYTES =
+        MMLA_PROJECT_WG_LINE_STEPS * MMLA_PROJECT_WG_WEIGHT_STEP(MMLA_PROJECT_WG_BLOCK_ROWS)
 };
+
+static_assert(MMLA_PROJECT_WG_BLOCK_LINE_BYTES % MMLA_PROJECT_WG_LINE == 0, "as said");
+
+/* Places of lines of codes of each row: with the most tokens there is no room for more. */
+#define MMLA_PROJECT_WG_BLOCK_LINES(tokens) \
+    ((tokens) > 64 ? MMLA_PROJECT_WG_BLOCK_LINES_MAX / 2 : MMLA_PROJECT_WG_BLOCK_LINES_MAX)
 
 /* Shared memory: stages of tokens, results, codes of weight and of the CTA's share of tokens, two segments'
  * scales and factors, what rows are odd for two tiles, and 256 bytes of barriers and flags. */
-#define MMLA_PROJECT_WG_BLOCK_SMEM(tokens)                                      \
-    (MMLA_PROJECT_WG_BLOCK_STAGES * (tokens)*MMLA_PROJECT_WG_ROW_BYTES +        \
-     2 * (tokens)*MMLA_PROJECT_WG_BLOCK_ROWS +                                  \
-     MMLA_PROJECT_WG_BLOCK_AHEAD *                                              \
-         (MMLA_PROJECT_WG_BLOCK_ROWS + (tokens) / MMLA_PROJECT_WG_BLOCK_CTAS) * \
-         MMLA_PROJECT_STEP +                                                    \
+#define MMLA_PROJECT_WG_BLOCK_SMEM(tokens)                                \
+    (MMLA_PROJECT_WG_BLOCK_STAGES * MMLA_PROJECT_WG_LINE_STEPS *          \
+         (tokens)*MMLA_PROJECT_WG_ROW_BYTES +                             \
+     2 * (tokens)*MMLA_PROJECT_WG_BLOCK_ROWS +                            \
+     MMLA_PROJECT_WG_BLOCK_LINES(tokens) *                                \
+         (MMLA_PROJECT_WG_BLOCK_LINE_BYTES +                              \
+          (tokens) / MMLA_PROJECT_WG_BLOCK_CTAS * MMLA_PROJECT_WG_LINE) + \
      2 * (MMLA_PROJECT_WG_BLOCK_ROWS + (tokens)) * (MMLA_PROJECT_WG_SCALES + 4 + 4) + 256)
 
 /* A few tokens: each warpgroup of a CTA takes segments of 64 rows of weight. */

@@ -146,10 +146,10 @@ static void project_launch_takes_the_kernel_for_the_shape(void **state) {
         bool is_split;
         int32_t tokens, groups, ctas;
     } shapes[] = {
-        {1, 1, true, 8, 1, 8},       {2, 1, true, 8, 2, 4},      {4, 1, true, 8, 4, 2},
-        {8, 1, true, 8, 4, 1},       {8, 64, true, 64, 4, 1},    {1, 256, true, 64, 4, 2},
-        {8, 256, false, 128, 0, 0},  {1, 1024, false, 64, 0, 0}, {2, 1024, false, 128, 0, 0},
-        {8, 4096, false, 128, 0, 0},
+        {1, 1, true, 8, 1, 8},       {2, 16, true, 16, 1, 8},     {4, 1, true, 8, 4, 2},
+        {8, 1, true, 8, 4, 1},       {8, 64, true, 64, 4, 1},     {1, 256, true, 64, 4, 2},
+        {8, 128, false, 64, 0, 0},   {8, 256, false, 128, 0, 0},  {1, 1024, false, 64, 0, 0},
+        {2, 1024, false, 128, 0, 0}, {8, 4096, false, 128, 0, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const mmla_project_problem p = problem_of(shapes[i].n_groups, 1024, true);

@@ -70,10 +70,41 @@ MMLA_INLINE mmla_project_tile mmla_project_wg_tile_part(mmla_project_tile tile,
     return tile;
 }
 
-/* Byte offset of a unit of a row of codes, [rows][64], as ldmatrix reads it: a unit of eight rows, which is
- * one of its matrices, lies in all 32 banks. */
+/* Two steps of a row's codes are copied at once, a line of L2: lanes that copy less of more rows take
+ * shared memory and its tags more often. */
+enum {
+    MMLA_PROJECT_WG_LINE_STEPS = 2,
+    MMLA_PROJECT_WG_LINE = MMLA_PROJECT_WG_LINE_STEPS * MMLA_PROJECT_STEP,
+    MMLA_PROJECT_WG_LINE_UNITS = MMLA_PROJECT_WG_LINE / MMLA_PROJECT_UNIT
+};
+
+/* A lane copies one unit of a line: eight lanes have a line, a warp those of four rows. */
+enum {
+    MMLA_PROJECT_WG_COPY_ROWS = 32 / MMLA_PROJECT_WG_LINE_UNITS,
+    MMLA_PROJECT_WG_COPY_BYTES = MMLA_PROJECT_WG_COPY_ROWS * MMLA_PROJECT_WG_LINE
+};
+MMLA_INLINE int32_t mmla_project_wg_copy_row(int32_t lane) {
+    return lane / MMLA_PROJECT_WG_LINE_UNITS;
+}
+MMLA_INLINE int32_t mmla_project_wg_copy_unit(int32_t lane) {
+    return lane % MMLA_PROJECT_WG_LINE_UNITS;
+}
+
+/* Byte offset of a unit of a token's line, [tokens][128]: a line lies in all 32 banks, and so does a unit of
+ * eight tokens, which is one matrix of ldmatrix. Four tokens on, units 0 .. 3 and 4 .. 7 change places. */
+enum { MMLA_PROJECT_WG_COPY_TURN = MMLA_PROJECT_STEP };
 MMLA_INLINE int32_t mmla_project_wg_code_off(int32_t row, int32_t unit) {
-    return row * MMLA_PROJECT_STEP + ((unit ^ row / 2) & 3) * MMLA_PROJECT_UNIT;
+    return row * MMLA_PROJECT_WG_LINE + ((unit ^ row) & 7) * MMLA_PROJECT_UNIT;
+}
+
+/* Byte offset of a unit of a line of one of so many rows of weight, [2][rows][64]: the second steps of all
+ * after the first ones, and 64 bytes apart, so that a line lies in all 32 banks, as a step of two rows does. No
+ * bit of an address changes from row to row or step to step: a thread needs one for what it copies and one for
+ * what it loads. */
+#define MMLA_PROJECT_WG_WEIGHT_STEP(rows) ((rows)*MMLA_PROJECT_STEP + MMLA_PROJECT_STEP)
+MMLA_INLINE int32_t mmla_project_wg_weight_off(int32_t row, int32_t unit, int32_t rows) {
+    return unit / MMLA_PROJECT_STEP_UNITS * MMLA_PROJECT_WG_WEIGHT_STEP(rows) +
+           row * MMLA_PROJECT_STEP + unit % MMLA_PROJECT_STEP_UNITS * MMLA_PROJECT_UNIT;
 }
 
 /* Of a matrix of eight rows of a unit: the row of which ldmatrix gives a lane a word, and which word. Word w of
@@ -91,6 +122,10 @@ MMLA_INLINE int32_t mmla_project_wg_matrix_word(int32_t lane) {
 MMLA_INLINE int32_t mmla_project_wg_pair_off(int32_t token, int32_t unit, int32_t pair) {
     return token * MMLA_PROJECT_WG_ROW_BYTES + ((pair ^ token) & 7) * 16 + unit * 4;
 }
+
+/* In the block kernels a stage is a line of tokens, two such tiles, whose groups of eight tokens take turns,
+ * so that what a warp converts of both is one piece. Bytes from a group of a tile to its next. */
+enum { MMLA_PROJECT_WG_EIGHTS_APART = MMLA_PROJECT_WG_LINE_STEPS * 8 * MMLA_PROJECT_WG_ROW_BYTES };
 
 /* Row of a warpgroup's 64, the first of a thread's two; the other is 8 more. And which unit of each. */
 MMLA_INLINE int32_t mmla_project_wg_row(int32_t thread) {
@@ -151,6 +186,18 @@ typedef struct mmla_project_wg_segment {
     bool is_odd;
 } mmla_project_wg_segment;
 
+/* A row's exponents in the order of what is read at once: those of every step's first group, a byte a step, then
+ * those of every step's second. A unit's is in half unit / 2. */
+MMLA_INLINE void
+mmla_project_wg_exponents_by_half(const uint32_t exponents[MMLA_PROJECT_WG_SCALES / 4],
+                                  uint32_t halves[MMLA_PROJECT_WG_SCALES / 4]) {
+    for (int i = 0; i < MMLA_PROJECT_WG_SCALES / 4; i++) { /* steps 4 (i % 2) and three more */
+        const uint32_t a = exponents[i % 2 * 2] >> 8 * (i / 2) & 0x00FF00FFu;
+        const uint32_t b = exponents[i % 2 * 2 + 1] >> 8 * (i / 2) & 0x00FF00FFu;
+        halves[i] = ((a | a >> 8) & 0xFFFFu) | (b | b >> 8) << 16;
+    }
+}
+
 /* Two fp16 of a scale side by side. */
 MMLA_INLINE uint32_t mmla_project_wg_scale_pair(uint32_t exponent) {
     return exponent * 0x04000400u;
@@ -170,16 +217,37 @@ MMLA_INLINE bool mmla_project_wg_base_is_plain(uint32_t base) {
     return base >= MMLA_PROJECT_WG_BASE_LOW && base <= MMLA_PROJECT_WG_BASE_HIGH;
 }
 
+/* The smaller and the larger of two pairs of 16 bits. */
+MMLA_INLINE uint32_t mmla_u16x2_min(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+    return __vminu2(a, b);
+#else
+    return ((a >> 16 < b >> 16 ? a : b) & 0xFFFF0000u) |
+           (((a & 0xFFFFu) < (b & 0xFFFFu) ? a : b) & 0xFFFFu);
+#endif
+}
+MMLA_INLINE uint32_t mmla_u16x2_max(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+    return __vmaxu2(a, b);
+#else
+    return ((a >> 16 > b >> 16 ? a : b) & 0xFFFF0000u) |
+           (((a & 0xFFFFu) > (b & 0xFFFFu) ? a : b) & 0xFFFFu);
+#endif
+}
+
 /* The usual case: no NaN, and no group too small or too large whatever its codes. False when it is not
  * that, and nothing is said. */
 MMLA_INLINE bool mmla_project_wg_segment_quick(const uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4],
                                                mmla_project_wg_segment *s) {
-    uint32_t low = bytes[0] & 0xFFu, high = low;
-    for (int i = 1; i < MMLA_PROJECT_WG_SCALES; i++) {
-        const uint32_t byte = bytes[i / 4] >> 8 * (i % 4) & 0xFFu;
-        low = byte < low ? byte : low;
-        high = byte > high ? byte : high;
+    uint32_t lows = 0x00FF00FFu,
+             highs = 0; /* of two columns of bytes, whose order does not matter */
+    for (int i = 0; i < MMLA_PROJECT_WG_SCALES / 4; i++) {
+        const uint32_t a = bytes[i] & 0x00FF00FFu, b = bytes[i] >> 8 & 0x00FF00FFu;
+        lows = mmla_u16x2_min(lows, mmla_u16x2_min(a, b));
+        highs = mmla_u16x2_max(highs, mmla_u16x2_max(a, b));
     }
+    const uint32_t low = lows >> 16 < (lows & 0xFFFFu) ? lows >> 16 : lows & 0xFFFFu;
+    const uint32_t high = highs >> 16 > (highs & 0xFFFFu) ? highs >> 16 : highs & 0xFFFFu;
     for (int i = 0; i < MMLA_PROJECT_WG_SCALES / 4; i++) { /* no byte borrows from another */
         s->exponents[i] = bytes[i] - (high - MMLA_PROJECT_WG_LARGEST) * 0x01010101u;
     }

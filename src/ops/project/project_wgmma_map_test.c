@@ -15,6 +15,7 @@ enum {
     ROWS = MMLA_PROJECT_WG_ROWS,
     PAIRS = MMLA_PROJECT_WG_PAIRS,
     UNITS = MMLA_PROJECT_STEP_UNITS,
+    LINE_UNITS = MMLA_PROJECT_WG_LINE_UNITS,
     SCALES = MMLA_PROJECT_WG_SCALES,
     TOKENS = 128,
     DEPTH = 16, /* columns of an instruction */
@@ -188,16 +189,18 @@ static void wgmma_parts_of_a_tile_are_its_rows(void **state) {
  * word matrix_word of row matrix_row of all four. */
 static void wgmma_matrices_of_codes_are_a_tokens_chunks(void **state) {
     (void)state;
-    uint8_t taken[ROWS * UNITS] = {0};
+    uint8_t taken[ROWS * LINE_UNITS] = {0};
     for (int32_t row = 0; row < ROWS; row++) {
-        for (int32_t unit = 0; unit < UNITS; unit++) {
+        for (int32_t unit = 0; unit < LINE_UNITS; unit++) {
             const int32_t at = mmla_project_wg_code_off(row, unit);
             assert_int_equal(at % 16, 0);
             assert_int_equal(taken[at / 16]++, 0);
-            assert_int_equal(at, mmla_project_wg_code_off(row % 8, unit) + row / 8 * 512);
+            assert_int_equal(at, mmla_project_wg_code_off(row % 8, unit) + row / 8 * 1024);
+            /* The second step is found by one bit. */
+            assert_int_equal(mmla_project_wg_code_off(row, unit ^ UNITS), at ^ MMLA_PROJECT_STEP);
         }
     }
-    for (int32_t unit = 0; unit < UNITS; unit++) { /* one matrix: eight rows, 16 bytes each */
+    for (int32_t unit = 0; unit < LINE_UNITS; unit++) { /* one matrix: eight rows, 16 bytes each */
         uint32_t places = 0;
         for (int32_t row = 0; row < 8; row++) {
             places |= 1u << mmla_project_wg_code_off(row, unit) / 16 % 8;
@@ -225,7 +228,97 @@ static void wgmma_matrices_of_codes_are_a_tokens_chunks(void **state) {
     }
 }
 
+/* A warp copies lines of its rows, four a time, and each thread loads what is its of a step. */
+static void wgmma_lines_of_codes_are_what_is_loaded(void **state) {
+    (void)state;
+    int32_t
+        from[ROWS * LINE_UNITS + 2 * UNITS]; /* by place of 16 bytes: row and unit, or nobody's */
+    for (size_t i = 0; i < sizeof from / sizeof from[0]; i++) {
+        from[i] = -1;
+    }
+    for (int32_t first = 0; first < ROWS; first += MMLA_PROJECT_WG_COPY_ROWS) {
+        for (int32_t lane = 0; lane < 32; lane++) {
+            const int32_t row = first + mmla_project_wg_copy_row(lane);
+            const int32_t unit = mmla_project_wg_copy_unit(lane);
+            const int32_t at = mmla_project_wg_weight_off(row, unit, ROWS);
+            assert_true(at % 16 == 0 && at < 2 * MMLA_PROJECT_WG_WEIGHT_STEP(ROWS));
+            assert_int_equal(from[at / 16], -1);
+            from[at / 16] = row * LINE_UNITS + unit;
+            /* As the kernel has it: one address, and multiples of four rows. */
+            assert_int_equal(
+                at, mmla_project_wg_weight_off(mmla_project_wg_copy_row(lane), unit, ROWS) +
+                        first * MMLA_PROJECT_STEP);
+            const int32_t turn = first / MMLA_PROJECT_WG_COPY_ROWS % 2 * MMLA_PROJECT_WG_COPY_TURN;
+            assert_int_equal(
+                mmla_project_wg_code_off(row, unit),
+                (mmla_project_wg_code_off(mmla_project_wg_copy_row(lane), unit) ^ turn) +
+                    first * MMLA_PROJECT_WG_LINE);
+        }
+    }
+    for (int32_t thread = 0; thread < MMLA_PROJECT_WG_THREADS; thread++) {
+        for (int32_t step = 0; step < MMLA_PROJECT_WG_LINE_STEPS; step++) {
+            for (int32_t half = 0; half < 2; half++) {
+                const int32_t row = mmla_project_wg_row(thread),
+                              unit = mmla_project_wg_unit(thread);
+                const int32_t at = mmla_project_wg_weight_off(row, unit, ROWS) +
+                                   step * MMLA_PROJECT_WG_WEIGHT_STEP(ROWS) +
+                                   half * 8 * MMLA_PROJECT_STEP;
+                assert_int_equal(from[at / 16],
+                                 (row + 8 * half) * LINE_UNITS + step * UNITS + unit);
+            }
+        }
+    }
+    for (int32_t row = 0; row < ROWS; row++) { /* a line, by eight lanes */
+        uint32_t weight = 0, token = 0;
+        for (int32_t unit = 0; unit < LINE_UNITS; unit++) {
+            weight |= 1u << mmla_project_wg_weight_off(row, unit, ROWS) / 16 % 8;
+            token |= 1u << mmla_project_wg_code_off(row, unit) / 16 % 8;
+        }
+        assert_true(weight == 0xFF && token == 0xFF);
+    }
+    for (int32_t first = 0; first < MMLA_PROJECT_WG_THREADS; first += 8) { /* and a load */
+        uint32_t places = 0;
+        for (int32_t thread = first; thread < first + 8; thread++) {
+            places |= 1u << mmla_project_wg_weight_off(mmla_project_wg_row(thread),
+                                                       mmla_project_wg_unit(thread), ROWS) /
+                                16 % 8;
+        }
+        assert_int_equal(places, 0xFF);
+    }
+}
+
+/* In a stage of a line, groups of eight tokens of its two tiles take turns: what is in a tile by itself is there. */
+static void wgmma_tiles_of_a_line_take_turns(void **state) {
+    (void)state;
+    static uint8_t taken[2 * TOKENS * MMLA_PROJECT_WG_ROW_BYTES / 16];
+    memset(taken, 0, sizeof taken);
+    for (int32_t step = 0; step < MMLA_PROJECT_WG_LINE_STEPS; step++) {
+        for (int32_t token = 0; token < TOKENS; token++) {
+            for (int32_t pair = 0; pair < PAIRS; pair++) {
+                const int32_t at = token / 8 * MMLA_PROJECT_WG_EIGHTS_APART +
+                                   step * 8 * MMLA_PROJECT_WG_ROW_BYTES +
+                                   mmla_project_wg_pair_off(token % 8, 0, pair);
+                assert_int_equal(taken[at / 16]++, 0);
+                assert_in_range(at, token / 8 * 2048, token / 8 * 2048 + 2047);
+            }
+        }
+    }
+}
+
 /* ---- Scales ---- */
+
+static void wgmma_pairs_of_16_bits_are_compared_each(void **state) {
+    (void)state;
+    static const uint32_t halves[] = {0, 1, 0x7FFF, 0x8000, 0xFFFF};
+    for (int i = 0; i < 625; i++) {
+        const uint32_t a = halves[i % 5], b = halves[i / 5 % 5];
+        const uint32_t c = halves[i / 25 % 5], d = halves[i / 125];
+        const uint32_t low = (a < c ? a : c) << 16 | (b < d ? b : d);
+        const uint32_t high = (a > c ? a : c) << 16 | (b > d ? b : d);
+        assert_int_equal(mmla_u16x2_min(a << 16 | b, c << 16 | d), low);
+        assert_int_equal(mmla_u16x2_max(a << 16 | b, c << 16 | d), high);
+    }
+}
 
 /* The value of fp16 bits. */
 static double f16_value(uint32_t bits) {
@@ -237,6 +330,21 @@ static double f16_value(uint32_t bits) {
 
 static uint8_t byte_of(const uint32_t *words, int i) {
     return (uint8_t)(words[i / 4] >> 8 * (i % 4));
+}
+
+/* A thread reads its half of every step's two groups. */
+static void wgmma_exponents_by_half_are_those_of_the_steps(void **state) {
+    (void)state;
+    uint32_t exponents[SCALES / 4] = {0}, halves[SCALES / 4];
+    for (uint32_t i = 0; i < SCALES; i++) {
+        exponents[i / 4] |= (i + 1) << 8 * (i % 4);
+    }
+    mmla_project_wg_exponents_by_half(exponents, halves);
+    for (int32_t step = 0; step < SCALES / 2; step++) {
+        for (int32_t half = 0; half < 2; half++) {
+            assert_int_equal(byte_of(halves, half * (SCALES / 2) + step), 2 * step + half + 1);
+        }
+    }
 }
 
 static void set_byte(uint32_t *words, int i, uint32_t byte) {
@@ -379,6 +487,10 @@ int main(void) {
         cmocka_unit_test(wgmma_tiles_are_those_of_the_other_kernels),
         cmocka_unit_test(wgmma_parts_of_a_tile_are_its_rows),
         cmocka_unit_test(wgmma_matrices_of_codes_are_a_tokens_chunks),
+        cmocka_unit_test(wgmma_lines_of_codes_are_what_is_loaded),
+        cmocka_unit_test(wgmma_tiles_of_a_line_take_turns),
+        cmocka_unit_test(wgmma_exponents_by_half_are_those_of_the_steps),
+        cmocka_unit_test(wgmma_pairs_of_16_bits_are_compared_each),
         cmocka_unit_test(wgmma_two_scales_are_those_of_their_bytes),
         cmocka_unit_test(wgmma_operands_are_exact_for_every_base_and_distance),
         cmocka_unit_test(wgmma_quick_way_takes_what_is_plain_and_nothing_else),

@@ -15,8 +15,8 @@
  *            sums of 512 columns * factors --> smem [token][row] fp32, of all CTAs of the cluster
  *                                          --add 8 segments in order (distributed smem)--> z
  *
- * TILES      A cluster has 64 rows x N = 8, 16, 32 or 64 tokens. Its warpgroups, C CTAs of up to 4, take
- *            the 8 segments of K: one each, or two when there are 4 in all.
+ * TILES      A cluster has 64 rows x N = 8, 16, 32 or 64 tokens. Its warpgroups, four of one CTA or of each of two,
+ *            or one of each of eight, take the 8 segments of K: one each, or two when there are 4 in all.
  *            A round of tokens is 4096 codes: 64 columns of 64 tokens, or all 512 of 8.
  *
  * ROLES      all warpgroups alike, each for itself until the end; its 128 threads convert two units of a
@@ -295,9 +295,10 @@ DEVICE void split_multiply(const mmla_project_params *p,
                 gpu_wgmma_wait_but_newest(); /* so are the registers of the step before the last */
                 project_wg_step_convert(&a[step % 2], w_codes[step % ahead], exponents[2 * step],
                                         exponents[8 * MMLA_PROJECT_WG_SCALES + 2 * step]);
-                project_wg_step_multiply(sums, &a[step % 2],
-                                         at + (uint32_t)(i * n * MMLA_PROJECT_WG_ROW_BYTES),
-                                         step == 0, n);
+                project_wg_step_multiply(
+                    sums, &a[step % 2],
+                    gpu_wgmma_tile(at + (uint32_t)(i * n * MMLA_PROJECT_WG_ROW_BYTES)), step == 0,
+                    n);
                 if (step + ahead < STEPS) {
                     weight_load(&rows, w_codes[step % ahead], segment, step + ahead, true);
                 } else {
@@ -317,8 +318,10 @@ DEVICE void split_multiply(const mmla_project_params *p,
 /* Whether rows or tokens are odd in any CTA of the cluster. */
 DEVICE int32_t cluster_or(const int32_t *word) {
     int32_t all = 0;
-    for (int32_t rank = 0; rank < gpu_cluster_size(); rank++) {
-        all |= gpu_cluster_load(gpu_cluster_address(gpu_smem_address(word), rank));
+#pragma unroll
+    for (int32_t i = 0; i < MMLA_PROJECT_SEGMENTS; i++) { /* all at once: of some CTAs more often */
+        all |= gpu_cluster_load(
+            gpu_cluster_address(gpu_smem_address(word), (uint32_t)(i % gpu_cluster_size())));
     }
     return all;
 }
