@@ -85,7 +85,7 @@ elseif(MMLA_CUDA)
   if(nvcc_error STREQUAL "")
     set(mmla_have_cuda ON)
   elseif(MMLA_CUDA STREQUAL "AUTO")
-    message(STATUS "CUDA: off, ${nvcc_error}")
+    message(NOTICE "-- CUDA: off, ${nvcc_error}")
   else()
     message(FATAL_ERROR "MMLA_CUDA is ON, but ${nvcc_error}")
   endif()
@@ -130,7 +130,7 @@ if(ptx)
   set(ptx_names ", and PTX of ${ptx}")
   list(APPEND nvcc_archs -gencode arch=compute_${ptx},code=compute_${ptx})
 endif()
-message(STATUS "CUDA: ${MMLA_NVCC} ${nvcc_release}, code for ${mmla_cuda_names}${ptx_names}")
+message(NOTICE "-- CUDA: ${MMLA_NVCC} ${nvcc_release}, code for ${mmla_cuda_names}${ptx_names}")
 
 # Rounding points are part of the contract: no contraction of a * b + c, IEEE division and roots,
 # subnormals kept. Without asserts, so that every build has the same kernels. The architectures of

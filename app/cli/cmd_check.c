@@ -29,7 +29,7 @@ static const cmd_option options[] = {
     {"quick", 'q', NULL, "fewer and smaller cases: seconds instead of minutes"},
     {"seed", 0, "N", "draw other cases (default 1)"},
     {"case", 0, "N", "only case N of the operation, to replay a failure"},
-    {"threads", 't', "N", "threads of one call; of a GPU, cases at a time (default: all)"},
+    {"threads", 't', "N", "threads of one call, at least 2; of a GPU, cases at a time (default: all)"},
     {"device", 'd', "DEVICE", "cpu (default), cuda or cuda:N"},
     {"json", 0, "FILE", "also write the result as JSON; - writes it instead of the table"},
     {0},
