@@ -246,10 +246,8 @@ DEVICE void next_load(const block_smem *smem,
                       const int32_t n) {
     const int32_t next = (step + 1) % STEPS;
     const int32_t of = (segment + (step + 1) / STEPS) % MMLA_PROJECT_SEGMENTS;
-    if (next == 0) {
-        if (of != 0 || has_next_tile) {
-            gpu_barrier_wait(smem->table_full + of % TABLES * 8, of / TABLES % 2);
-        }
+    if (next == 0 && (of != 0 || has_next_tile)) {
+        gpu_barrier_wait(smem->table_full + of % TABLES * 8, of / TABLES % 2);
     }
     if (next % SCALE_STEPS == 0) {
         weight_scales_load(smem, scales, next, of % TABLES, n);

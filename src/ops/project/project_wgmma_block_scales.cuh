@@ -1,4 +1,5 @@
-/* project_wgmma_block_scales.cuh - scales of project_wgmma_block.cu: what warps of their own make of a segment's.
+/* project_wgmma_block_scales.cuh - scales of project_wgmma_block.cu: what warps of their own make of a segment's,
+ * and what they bring into L2 before codes are copied.
  *
  * There are two tables. One is free when a segment's products are done, and the products of the segment after
  * the next wait for it to be full again, by way of all the stages of tokens. So as little as possible happens in

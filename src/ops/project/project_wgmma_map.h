@@ -79,10 +79,7 @@ enum {
 };
 
 /* A lane copies one unit of a line: eight lanes have a line, a warp those of four rows. */
-enum {
-    MMLA_PROJECT_WG_COPY_ROWS = 32 / MMLA_PROJECT_WG_LINE_UNITS,
-    MMLA_PROJECT_WG_COPY_BYTES = MMLA_PROJECT_WG_COPY_ROWS * MMLA_PROJECT_WG_LINE
-};
+enum { MMLA_PROJECT_WG_COPY_ROWS = 32 / MMLA_PROJECT_WG_LINE_UNITS };
 MMLA_INLINE int32_t mmla_project_wg_copy_row(int32_t lane) {
     return lane / MMLA_PROJECT_WG_LINE_UNITS;
 }
@@ -217,8 +214,8 @@ MMLA_INLINE bool mmla_project_wg_base_is_plain(uint32_t base) {
     return base >= MMLA_PROJECT_WG_BASE_LOW && base <= MMLA_PROJECT_WG_BASE_HIGH;
 }
 
-/* The smaller and the larger of two pairs of 16 bits. */
-MMLA_INLINE uint32_t mmla_u16x2_min(uint32_t a, uint32_t b) {
+/* Of two pairs of 16 bits the smaller and the larger of each. */
+MMLA_INLINE uint32_t mmla_project_u16x2_min(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
     return __vminu2(a, b);
 #else
@@ -226,7 +223,7 @@ MMLA_INLINE uint32_t mmla_u16x2_min(uint32_t a, uint32_t b) {
            (((a & 0xFFFFu) < (b & 0xFFFFu) ? a : b) & 0xFFFFu);
 #endif
 }
-MMLA_INLINE uint32_t mmla_u16x2_max(uint32_t a, uint32_t b) {
+MMLA_INLINE uint32_t mmla_project_u16x2_max(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
     return __vmaxu2(a, b);
 #else
@@ -239,12 +236,11 @@ MMLA_INLINE uint32_t mmla_u16x2_max(uint32_t a, uint32_t b) {
  * that, and nothing is said. */
 MMLA_INLINE bool mmla_project_wg_segment_quick(const uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4],
                                                mmla_project_wg_segment *s) {
-    uint32_t lows = 0x00FF00FFu,
-             highs = 0; /* of two columns of bytes, whose order does not matter */
+    uint32_t lows = 0x00FF00FFu, highs = 0; /* of every other byte, and of the others */
     for (int i = 0; i < MMLA_PROJECT_WG_SCALES / 4; i++) {
         const uint32_t a = bytes[i] & 0x00FF00FFu, b = bytes[i] >> 8 & 0x00FF00FFu;
-        lows = mmla_u16x2_min(lows, mmla_u16x2_min(a, b));
-        highs = mmla_u16x2_max(highs, mmla_u16x2_max(a, b));
+        lows = mmla_project_u16x2_min(lows, mmla_project_u16x2_min(a, b));
+        highs = mmla_project_u16x2_max(highs, mmla_project_u16x2_max(a, b));
     }
     const uint32_t low = lows >> 16 < (lows & 0xFFFFu) ? lows >> 16 : lows & 0xFFFFu;
     const uint32_t high = highs >> 16 > (highs & 0xFFFFu) ? highs >> 16 : highs & 0xFFFFu;

@@ -315,8 +315,8 @@ static void wgmma_pairs_of_16_bits_are_compared_each(void **state) {
         const uint32_t c = halves[i / 25 % 5], d = halves[i / 125];
         const uint32_t low = (a < c ? a : c) << 16 | (b < d ? b : d);
         const uint32_t high = (a > c ? a : c) << 16 | (b > d ? b : d);
-        assert_int_equal(mmla_u16x2_min(a << 16 | b, c << 16 | d), low);
-        assert_int_equal(mmla_u16x2_max(a << 16 | b, c << 16 | d), high);
+        assert_int_equal(mmla_project_u16x2_min(a << 16 | b, c << 16 | d), low);
+        assert_int_equal(mmla_project_u16x2_max(a << 16 | b, c << 16 | d), high);
     }
 }
 
