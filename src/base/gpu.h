@@ -9,6 +9,7 @@
 #ifndef MMLA_BASE_GPU_H
 #define MMLA_BASE_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,6 +59,8 @@ typedef struct mmla_gpu_launch {
     uint32_t block;   /* threads of a block */
     uint32_t smem_bytes;
     uint32_t cluster; /* blocks that run at the same time, from capability 9.0 on; 0: any */
+    bool early; /* it may begin before the launch before it has ended, and waits by itself for what
+                         that wrote (gpu/order.cuh); before capability 9.0 it is one like any other */
 } mmla_gpu_launch;
 
 /* How many clusters of a launch run at the same time on an idle device, 0 when not even one does; of the

@@ -225,17 +225,27 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     }
     /* The runtime copies what the pointer leads to and does not write there. */
     void *arguments[1] = {(void *)(uintptr_t)params};
-    const cudaLaunchAttribute cluster = {
-        .id = cudaLaunchAttributeClusterDimension,
-        .val.clusterDim = {.x = launch->cluster, .y = 1, .z = 1},
-    };
+    cudaLaunchAttribute attributes[2];
+    uint32_t n_attributes = 0;
+    if (launch->cluster > 1) {
+        attributes[n_attributes++] = (cudaLaunchAttribute){
+            .id = cudaLaunchAttributeClusterDimension,
+            .val.clusterDim = {.x = launch->cluster, .y = 1, .z = 1},
+        };
+    }
+    if (launch->early && gpu->code >= 90) {
+        attributes[n_attributes++] = (cudaLaunchAttribute){
+            .id = cudaLaunchAttributeProgrammaticStreamSerialization,
+            .val.programmaticStreamSerializationAllowed = 1,
+        };
+    }
     const cudaLaunchConfig_t config = {
         .gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]},
         .blockDim = {launch->block, 1, 1},
         .dynamicSmemBytes = launch->smem_bytes,
         .stream = (cudaStream_t)stream,
-        .attrs = (cudaLaunchAttribute *)(uintptr_t)&cluster,
-        .numAttrs = launch->cluster > 1 ? 1 : 0,
+        .attrs = attributes,
+        .numAttrs = n_attributes,
     };
     e = cudaLaunchKernelExC(&config, launch->kernel, arguments);
     leave(gpu, before);
