@@ -59,7 +59,7 @@ MMLA_API mmla_status mmla_kv_insert_plan_create(mmla_context *ctx,
 MMLA_API void mmla_kv_insert_plan_destroy(mmla_kv_insert_plan *plan);
 MMLA_API const char *mmla_kv_insert_plan_implementation(const mmla_kv_insert_plan *plan);
 
-/* 0 on the CPU. On a CUDA device 0 up to a max_tokens of 2048; beyond, 16 bytes a row of max_tokens, or
+/* 0 on the CPU. On a CUDA device 0 up to a max_tokens of 2048; beyond, 32 bytes a row of max_tokens, or
  * a slot of the cache if those are fewer: a table in which the last of several rows for a slot is
  * found. */
 MMLA_API size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan);
@@ -79,9 +79,8 @@ MMLA_API size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan);
  *          mmla_kv_insert_workspace_bytes(plan), 64-byte aligned, NULL when that is 0; its contents
  *          mean nothing before and after. On a CUDA device everything but error is device memory
  * stream   the CPU runs before it returns and takes NULL. CUDA enqueues on `stream` (a cudaStream_t)
- *          one kernel, or above 2048 slots a fill and two kernels, and returns; it may be captured. A
- *          graph that is replayed reads the arrays anew: what is fixed is n_rows, n_slots and the
- *          pointers
+ *          one kernel, or above 2048 slots two, and returns; it may be captured. A graph that is
+ *          replayed reads the arrays anew: what is fixed is n_rows, n_slots and the pointers
  * threads  any number of calls at once, on different slots and each with its own workspace
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
  *          MMLA_E_INDEX (CPU): a row that was to be written has a slot at or past the capacity, or a

@@ -49,6 +49,19 @@ GPU_DEVICE uint32_t gpu_f16x2_from_f32x2(float first, float second) {
     return halves;
 }
 
+GPU_DEVICE uint32_t gpu_abs_bf16x2(uint32_t halves) {
+    uint32_t magnitudes;
+    asm("abs.bf16x2 %0, %1;" : "=r"(magnitudes) : "r"(halves));
+    return magnitudes;
+}
+
+/* Of a number and a NaN, quiet or signalling, the number. */
+GPU_DEVICE uint32_t gpu_max_bf16x2(uint32_t a, uint32_t b) {
+    uint32_t most;
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+    return most;
+}
+
 /* Products of two pairs of bf16, each rounded once; subnormals are kept. The instruction is a fused
  * multiply-add of minus zero, which capability 8.0 has and which changes no product. */
 GPU_DEVICE uint32_t gpu_mul_bf16x2(uint32_t a, uint32_t b) {

@@ -26,9 +26,9 @@
  * ROLES      the first threads of a block look up places and deal with duplicates; all convert
  *
  * DUPLICATES of the rows of a slot the last has to stay. Few rows (kv_insert_step): a block compares
- *            its slots with all later ones. Many: rows are stored as they come, and claim their
- *            slots meanwhile; a second launch ends at once when no row met another's claim, and else
- *            stores the last row of every slot again.
+ *            its slots with all later ones. Many: rows are stored as they come, and then claim their
+ *            slots; a second launch ends at once when no row met another's claim, and else stores the
+ *            last row of every slot again.
  *
  * BUDGET     smem   places 256 x 24 B, pairs 8 warps x 128 B, slots and bits of a scan 64 B: 7,232 B a
  *                   block; with norm squares 8 warps x 3,200 B + weights 2,560 B more: 35,392 B
@@ -41,6 +41,7 @@
  *
  * LIMITS     n_slots below 2^31; cos_sin and norm_weight are aligned to 4 bytes only
  */
+#include "gpu/order.cuh"
 #include "ops/kv_insert/kv_insert_encode.cuh"
 #include "ops/kv_insert/kv_insert_slots.cuh"
 
@@ -69,32 +70,38 @@ typedef struct row_input {
     float c, s;
 } row_input;
 
+INLINE row_place place_at(const insert_smem *smem, int row, int n_rows) {
+    row_place none = {};
+    none.data_off = -1;
+    return row < n_rows ? smem->places[row] : none;
+}
+
 INLINE void load_turn(const kv_insert_params *p, int64_t position, int lane, row_input *in) {
     const float *line = p->args.cos_sin + position * MMLA_ROPE_DIM;
     in->c = __ldg(line + lane);
     in->s = __ldg(line + PAIRS + lane);
 }
 
-/* A lane's part of row `row`, if there is such a row and it is stored. */
+/* A lane's part of a row, if it is stored. */
 INLINE void load_ahead(const kv_insert_params *p,
                        const bool is_index,
-                       const insert_smem *smem,
-                       int row,
-                       int n_rows,
+                       const row_place *place,
                        const uint16_t *part,
                        row_input *in) {
-    if (row < n_rows && smem->places[row].data_off >= 0) {
+    if (place->data_off >= 0) {
         load_row(part, in->words);
         if (!is_index) {
-            load_turn(p, smem->places[row].position, threadIdx.x % KV_INSERT_WARP, in);
+            load_turn(p, place->position, threadIdx.x % KV_INSERT_WARP, in);
         }
     }
 }
 
-/* Finds the places of a block's rows, a thread a row, and does what the step asks for; `later` are the
- * thread's later slots in a scan. A barrier ends it for all, but claims are made behind it, by the
- * threads of the rows alone. Bit i of what it returns: row i of a scan is not stored after all. */
+/* Finds the places of a block's rows, a thread a row, and which of them are the last of their slots when
+ * the step asks for that; `later` are the thread's later slots in a scan. A barrier ends it. Bit i of what
+ * it returns: row i of a scan is not stored after all. */
 INLINE uint32_t find_places(const kv_insert_params *p,
+                            const kv_insert_step step,
+                            uint32_t call,
                             int64_t first,
                             int n_rows,
                             int64_t slot,
@@ -106,8 +113,8 @@ INLINE uint32_t find_places(const kv_insert_params *p,
     bool alive = place.slot >= 0;
     if (i / KV_INSERT_WARP * KV_INSERT_WARP < n_rows) { /* warps that have some */
         const uint32_t refused = __ballot_sync(ALL, place.fault != MMLA_KV_INSERT_NO_FAULT);
-        if (p->step == KV_INSERT_REPAIR) {
-            alive = is_last(p, first + i, place.slot);
+        if (step == KV_INSERT_REPAIR) {
+            alive = is_last(p, call, first + i, place.slot);
         } else if (refused != 0 && i % KV_INSERT_WARP == 0 && p->args.n_faults != NULL) {
             atomicAdd(p->args.n_faults, __popc(refused));
         }
@@ -120,24 +127,24 @@ INLINE uint32_t find_places(const kv_insert_params *p,
         to->position = place.position;
         to->scale_from_data = (int32_t)(mmla_kv_scale_offset(&p->problem.cache, legal) - data_off);
     }
-    if (p->step == KV_INSERT_SCAN && i < KV_INSERT_WARPS) {
+    if (step == KV_INSERT_SCAN && i < KV_INSERT_WARPS) {
         smem->slots[i] = alive ? (uint32_t)place.slot : NO_SLOT;
     }
     __syncthreads();
-    if (p->step == KV_INSERT_SCAN && (n_rows > 1 || first + n_rows < p->args.n_slots)) {
+    if (step == KV_INSERT_SCAN && (n_rows > 1 || first + n_rows < p->args.n_slots)) {
         return rows_named_later(p, first + KV_INSERT_WARPS, smem->slots, later, smem->named);
-    }
-    if (p->step == KV_INSERT_CLAIM && alive) {
-        claim(p, (uint32_t)(first + i), place.slot);
     }
     return 0;
 }
 
-/* The whole of it; format and norm are constants of each kernel. */
+/* The rows of one tile; all but `call` and `tile` are constants of each kernel. */
 INLINE void insert(const kv_insert_params *p,
+                   const kv_insert_step step,
                    const mmla_kv_format format,
-                   insert_smem *smem,
                    const bool norm,
+                   uint32_t call,
+                   int64_t tile,
+                   insert_smem *smem,
                    norm_smem *of_norm) {
     const bool is_index = format == MMLA_KV_INDEX_FP8 || format == MMLA_KV_INDEX_FP4;
     const int lanes = is_index ? INDEX_LANES : LATENT_LANES; /* of a row */
@@ -146,11 +153,8 @@ INLINE void insert(const kv_insert_params *p,
     const int warp = __shfl_sync(ALL, (int)threadIdx.x / KV_INSERT_WARP, 0); /* one for all lanes */
     const int floor_scale = p->problem.desc.scale_floor == MMLA_SCALE_FLOOR_SCALE;
     const int block_rows = KV_INSERT_WARPS * p->warp_rows;
-    const int64_t first = (int64_t)blockIdx.x * block_rows;
+    const int64_t first = tile * block_rows;
     const int n_rows = (int)mmla_min_i64(p->args.n_slots - first, block_rows);
-    if (p->step == KV_INSERT_REPAIR && !has_loser(p)) {
-        return;
-    }
 
     /* Everything that depends on nothing is loaded at once: the first row, too, is read before it is
      * known whether it is written. */
@@ -167,34 +171,37 @@ INLINE void insert(const kv_insert_params *p,
         /* Volatile: else the position is loaded when the slot has been looked at. */
         slot = *(const volatile int64_t *)&p->args.slots[first + threadIdx.x];
         position = *(const volatile int64_t *)&p->args.positions[first + threadIdx.x];
+        if (step == KV_INSERT_CLAIM) {
+            call = *(const volatile uint32_t *)&p->table->call;
+        }
     }
-    if (p->step == KV_INSERT_SCAN && first + n_rows < p->args.n_slots) {
+    if (step == KV_INSERT_SCAN && first + n_rows < p->args.n_slots) {
         load_later(p, first + KV_INSERT_WARPS, later);
     }
     if (norm) { /* its barrier is that of the places */
         load_weight(p->args.norm_weight, lanes * KV_INSERT_LANE_DIMS, of_norm);
     }
-    const uint32_t named = find_places(p, first, n_rows, slot, position, later, smem);
+    const uint32_t named = find_places(p, step, call, first, n_rows, slot, position, later, smem);
 
+    row_place place = place_at(smem, row, n_rows);
     if (!is_index && row < n_rows) {
-        load_turn(p, smem->places[row].position, lane, &in);
+        load_turn(p, place.position, lane, &in);
     }
-    for (int from = warp * rows_at_once; from < n_rows; from += stride, row += stride) {
-        int64_t data_off = -1, turn = 0;
-        int32_t scale_from_data = 0;
-        if (row < n_rows && (row >= KV_INSERT_WARPS || (named >> row & 1) == 0)) {
-            data_off = smem->places[row].data_off;
-            turn = smem->places[row].position;
-            scale_from_data = smem->places[row].scale_from_data;
-        }
-        const bool stores = data_off >= 0;
+    if (step == KV_INSERT_SCAN && row < KV_INSERT_WARPS && (named >> row & 1) != 0) {
+        place.data_off = -1;
+    }
+    for (int from = warp * rows_at_once; from < n_rows; from += stride) {
+        row += stride;
         ahead += ahead_step;
+        const row_place next = place_at(smem, row, n_rows);
+        const bool stores = place.data_off >= 0;
         if (!__any_sync(ALL, stores)) {
-            load_ahead(p, is_index, smem, row + stride, n_rows, ahead, &in);
+            load_ahead(p, is_index, &next, ahead, &in);
+            place = next;
             continue;
         }
-        uint8_t *data = (uint8_t *)p->args.cache + (is_index && !stores ? 0 : data_off);
-        uint8_t *scale = data + scale_from_data;
+        uint8_t *data = (uint8_t *)p->args.cache + (is_index && !stores ? 0 : place.data_off);
+        uint8_t *scale = data + place.scale_from_data;
         uint32_t pair = 0;
         if (norm) {
             normalise(in.words, p->problem.desc.norm_eps, lanes, lane, of_norm->squares[warp],
@@ -203,47 +210,95 @@ INLINE void insert(const kv_insert_params *p,
         if (!is_index) {
             pair = rotate_row(in.words, in.c, in.s, format != MMLA_KV_V4, lane, smem->pairs[warp]);
         } else if (stores && sub >= lanes - ROPE_LANES) {
-            rotate_lane(in.words, p->args.cos_sin + turn * MMLA_ROPE_DIM +
+            rotate_lane(in.words, p->args.cos_sin + place.position * MMLA_ROPE_DIM +
                                       (sub - (lanes - ROPE_LANES)) * WORDS);
         }
         float x[KV_INSERT_LANE_DIMS];
         unpack(in.words, x);
-        load_ahead(p, is_index, smem, row + stride, n_rows, ahead, &in);
+        const float amax = lane_amax(in.words);
+        load_ahead(p, is_index, &next, ahead, &in);
+        place = next;
         switch (format) {
         case MMLA_KV_V4:
-            encode_v4(x, pair, floor_scale, sub, data, scale);
+            encode_v4(x, amax, pair, floor_scale, sub, data, scale);
             break;
         case MMLA_KV_V41_FP8:
-            encode_v41_fp8(x, floor_scale, sub, data, scale);
+            encode_v41_fp8(x, amax, floor_scale, sub, data, scale);
             break;
         case MMLA_KV_V41_FP4:
-            encode_v41_fp4(x, sub, data, scale);
+            encode_v41_fp4(x, amax, sub, data, scale);
             break;
         case MMLA_KV_INDEX_FP8:
-            encode_index_fp8(x, sub, stores, data, scale);
+            encode_index_fp8(x, amax, sub, stores, data, scale);
             break;
         default:
-            encode_index_fp4(x, sub, stores, data, scale);
+            encode_index_fp4(x, amax, sub, stores, data, scale);
             break;
+        }
+    }
+    if (step == KV_INSERT_CLAIM &&
+        threadIdx.x < n_rows) { /* the last thing, for which no row waits */
+        const int64_t legal = place_of(p, slot, position).slot;
+        if (first + threadIdx.x == 0) {
+            p->table->next = call + 1;
+        }
+        if (legal >= 0) {
+            claim(p, call, (uint32_t)(first + threadIdx.x), legal);
         }
     }
 }
 
-#define DEFINE_INSERT(name, format)                                                       \
+/* A launch. A repair has fewer blocks than tiles: nearly always it finds nothing to do. */
+INLINE void run(const kv_insert_params *p,
+                const kv_insert_step step,
+                const mmla_kv_format format,
+                const bool norm,
+                insert_smem *smem,
+                norm_smem *of_norm) {
+    if (step != KV_INSERT_REPAIR) {
+        if (step == KV_INSERT_CLAIM) {
+            gpu_let_next_begin();
+        }
+        insert(p, step, format, norm, 0, blockIdx.x, smem, of_norm);
+        return;
+    }
+    gpu_wait_for_before();
+    const kv_insert_claim loser = p->table->loser;
+    const uint32_t next = p->table->next, call = next - 1;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        p->table->call = next;
+    }
+    if (!has_lost(p, call, loser)) {
+        return;
+    }
+    const int64_t n_tiles = kv_insert_n_blocks(p->args.n_slots, p->warp_rows);
+#pragma unroll 1
+    for (int64_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
+        insert(p, step, format, norm, call, tile, smem, of_norm);
+        __syncthreads(); /* before places are written again */
+    }
+}
+
+#define DEFINE_STEP(name, format, step)                                                   \
     MMLA_KERNEL_BOUNDS(kv_insert_cuda_##name, kv_insert_params, KV_INSERT_THREADS,        \
                        KV_INSERT_BLOCKS) {                                                \
         __shared__ __align__(16) insert_smem smem;                                        \
-        insert(&p, format, &smem, false, NULL);                                           \
+        run(&p, step, format, false, &smem, NULL);                                        \
     }                                                                                     \
     MMLA_KERNEL_BOUNDS(kv_insert_cuda_##name##_norm, kv_insert_params, KV_INSERT_THREADS, \
                        KV_INSERT_NORM_BLOCKS) {                                           \
         __shared__ __align__(16) insert_smem smem;                                        \
         __shared__ __align__(16) norm_smem of_norm;                                       \
-        insert(&p, format, &smem, true, &of_norm);                                        \
+        run(&p, step, format, true, &smem, &of_norm);                                     \
     }
+#define DEFINE_INSERT(name, format)                    \
+    DEFINE_STEP(name##_scan, format, KV_INSERT_SCAN)   \
+    DEFINE_STEP(name##_claim, format, KV_INSERT_CLAIM) \
+    DEFINE_STEP(name##_repair, format, KV_INSERT_REPAIR)
 DEFINE_INSERT(v4, MMLA_KV_V4)
 DEFINE_INSERT(v41_fp8, MMLA_KV_V41_FP8)
 DEFINE_INSERT(v41_fp4, MMLA_KV_V41_FP4)
 DEFINE_INSERT(index_fp8, MMLA_KV_INDEX_FP8)
 DEFINE_INSERT(index_fp4, MMLA_KV_INDEX_FP4)
 #undef DEFINE_INSERT
+#undef DEFINE_STEP

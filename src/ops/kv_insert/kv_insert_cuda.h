@@ -35,13 +35,23 @@ typedef enum kv_insert_step {
     KV_INSERT_REPAIR /* if so, stores the last row of every slot again */
 } kv_insert_step;
 
+/* A claim: the number of a call in the high half, a row of it in the low. */
+typedef uint64_t kv_insert_claim;
+
+/* The workspace. Whatever it holds before a call is harmless. */
+typedef struct kv_insert_table {
+    kv_insert_claim loser; /* a row that lost its slot, if it is of this call */
+    uint32_t call; /* the number of this call, until the second launch writes the next one */
+    uint32_t next; /* written by the first launch */
+    kv_insert_claim claims[];
+} kv_insert_table;
+
 typedef struct kv_insert_params {
     mmla_kv_insert_problem problem;
     mmla_kv_insert_args args;
-    kv_insert_step step;
     int32_t warp_rows; /* rows of a block by its warps, 1 .. 32; 1 of a scan */
     uint32_t n_claims;
-    uint32_t *claims; /* [n_claims + 1] rows, and one that lost its slot; NULL: none is legal */
+    kv_insert_table *table; /* NULL in a scan */
 } kv_insert_params;
 
 /* Rows of a block, divided by its warps: few enough to give every warp that fits the device one, and no
@@ -61,23 +71,26 @@ MMLA_INLINE uint32_t kv_insert_n_blocks(int64_t n, int32_t warp_rows) {
 /* Claims. Rows that are to be written claim their slots in an open hash table of row numbers with
  * linear probing; of several rows of a slot the last has its place in the end.
  *
- * Nobody empties the table first, so whatever it holds has to be harmless: a number is a claim only if
- * a row of this call has it, which is to be written, and whose search comes by that place. Such a
- * number may be left from an earlier call, and tells the truth all the same. What is a claim stays
- * one: its number is only replaced by a later row of the same slot. So all rows of a slot stop at the
- * same place, the first that is theirs or no claim.
+ * Nobody empties the table first, which would be a launch of its own. A claim bears the number of its
+ * call, and calls count on in the table: the first launch reads the number and leaves the next beside
+ * it, the second takes that over, so that none reads what others of its own write. But whatever the
+ * table holds has to be harmless, and a number may be there by chance or from a call before: it is a
+ * claim only if a row of this call has it, which is to be written, and whose search comes by that place.
+ * That tells the truth, whoever wrote it. What is a claim stays one: it is only replaced by that of a
+ * later row of the same slot. So all rows of a slot stop at the same place, the first that is theirs or
+ * no claim.
  *
  * A search ends after KV_INSERT_PROBES places. A slot that has found none is looked for among all
  * later slots when the records are repaired, which is slow and asks for a table full of old claims, or
  * for slots chosen to collide.
  */
 
-/* No more than an index of 32 bits reaches. At least three quarters of the places stay free, or half
- * of more than 2^30: no more different slots are claimed than there are rows, or slots. */
+/* No more than an index of 32 bits reaches; none for an empty cache. At least three quarters of the
+ * places stay free, or half of more than 2^30: no more different slots are claimed than there are rows,
+ * or slots. */
 MMLA_INLINE uint32_t kv_insert_n_claims(const mmla_kv_insert_problem *p, int64_t n) {
     const int64_t n_slots = mmla_min_i64(n, p->cache.n_slots);
-    const int64_t words = mmla_min_i64(KV_INSERT_ROW_CLAIMS * n_slots, UINT32_MAX);
-    return (uint32_t)mmla_max_i64(words - 1, 0); /* the last word is no place */
+    return (uint32_t)mmla_min_i64(KV_INSERT_ROW_CLAIMS * n_slots, UINT32_MAX);
 }
 
 /* Where the search for a slot begins, where it goes on, and after how many steps it comes by `at`. */
@@ -162,15 +175,20 @@ MMLA_INLINE float kv_insert_ue8m0_inverse(uint32_t byte) {
     return mmla_f32_of_bits(byte < 254u ? (254u - byte) << 23 : subnormal);
 }
 
-/* [norm] */
-#define KV_INSERT_KERNELS(format)                           \
-    MMLA_KERNEL(kv_insert_cuda_##format, kv_insert_params); \
-    MMLA_KERNEL(kv_insert_cuda_##format##_norm, kv_insert_params)
+/* [step][norm] */
+#define KV_INSERT_STEP_KERNELS(name)                      \
+    MMLA_KERNEL(kv_insert_cuda_##name, kv_insert_params); \
+    MMLA_KERNEL(kv_insert_cuda_##name##_norm, kv_insert_params)
+#define KV_INSERT_KERNELS(format)           \
+    KV_INSERT_STEP_KERNELS(format##_scan);  \
+    KV_INSERT_STEP_KERNELS(format##_claim); \
+    KV_INSERT_STEP_KERNELS(format##_repair)
 KV_INSERT_KERNELS(v4);
 KV_INSERT_KERNELS(v41_fp8);
 KV_INSERT_KERNELS(v41_fp4);
 KV_INSERT_KERNELS(index_fp8);
 KV_INSERT_KERNELS(index_fp4);
 #undef KV_INSERT_KERNELS
+#undef KV_INSERT_STEP_KERNELS
 
 #endif

@@ -41,7 +41,7 @@ static void insert_warps_cover_every_row_once(void **state) {
     assert_int_equal(kv_insert_warp_rows(4225, 4224, 1), 2);
 }
 
-/* A call's rows in host memory, and a table as the kernels have it. */
+/* A call's rows in host memory, and the rows that have places of a table. */
 enum { N_ROWS = 4096 };
 static int64_t slots[N_ROWS], positions[N_ROWS];
 static uint32_t claims[KV_INSERT_ROW_CLAIMS * N_ROWS];
@@ -49,8 +49,7 @@ static uint32_t claims[KV_INSERT_ROW_CLAIMS * N_ROWS];
 static kv_insert_params params_of(int64_t n, int64_t n_slots) {
     kv_insert_params p = {
         .problem = {.desc = {.ratio = 1, .rope_positions = 100}, .cache = {.n_slots = n_slots}},
-        .args = {.n_slots = n, .slots = slots, .positions = positions},
-        .claims = claims};
+        .args = {.n_slots = n, .slots = slots, .positions = positions}};
     p.n_claims = kv_insert_n_claims(&p.problem, n);
     memset(positions, 0, sizeof positions);
     return p;
@@ -58,7 +57,7 @@ static kv_insert_params params_of(int64_t n, int64_t n_slots) {
 
 static void insert_claim_search_stays_in_the_table(void **state) {
     (void)state;
-    static const uint32_t n_claims[] = {3, 7, 5000, 1u << 22, UINT32_MAX - 1};
+    static const uint32_t n_claims[] = {4, 7, 5000, 1u << 22, UINT32_MAX};
     test_rng rng = {seed};
     for (int i = 0; i < 5; i++) {
         const uint32_t n = n_claims[i];
@@ -77,20 +76,20 @@ static void insert_claim_search_stays_in_the_table(void **state) {
     }
 }
 
-static void insert_table_has_four_places_a_row_or_slot_but_one(void **state) {
+static void insert_table_has_four_places_a_row_or_slot(void **state) {
     (void)state;
     mmla_kv_insert_problem p = {.cache = {.n_slots = 1000}};
-    assert_int_equal(kv_insert_n_claims(&p, 400), 1599);
-    assert_int_equal(kv_insert_n_claims(&p, 4000), 3999);
+    assert_int_equal(kv_insert_n_claims(&p, 400), 1600);
+    assert_int_equal(kv_insert_n_claims(&p, 4000), 4000);
     p.cache.n_slots = 0;
     assert_int_equal(kv_insert_n_claims(&p, 4000), 0);
     p.cache.n_slots = 1;
-    assert_int_equal(kv_insert_n_claims(&p, 4000), 3);
+    assert_int_equal(kv_insert_n_claims(&p, 4000), 4);
     p.cache.n_slots = INT32_MAX; /* as many as 32 bits can number, and twice the slots */
-    assert_true(kv_insert_n_claims(&p, INT32_MAX) == UINT32_MAX - 1);
+    assert_true(kv_insert_n_claims(&p, INT32_MAX) == UINT32_MAX);
     assert_true(kv_insert_n_claims(&p, INT32_MAX) / 2 >= INT32_MAX);
-    assert_true(kv_insert_n_claims(&p, 1 << 30) == UINT32_MAX - 1);
-    assert_true(kv_insert_n_claims(&p, (1 << 30) - 1) == UINT32_MAX - 4);
+    assert_true(kv_insert_n_claims(&p, 1 << 30) == UINT32_MAX);
+    assert_true(kv_insert_n_claims(&p, (1 << 30) - 1) == UINT32_MAX - 3);
 }
 
 /* What a table may hold before: numbers of no row, of rows that are not written, of rows whose search
@@ -256,21 +255,41 @@ static void ue8m0_inverse_is_that_of_the_definition(void **state) {
 }
 
 /* What a table may hold before a call of n rows with these slots. */
-enum { TABLE_ZEROS, TABLE_ROWS, TABLE_NUMBERS, TABLE_LAST_ROW, TABLE_CROWDED, TABLE_LEFT, TABLES };
+enum {
+    TABLE_ZEROS,
+    TABLE_ROWS, /* of this call, as far as its number tells */
+    TABLE_NUMBERS,
+    TABLE_LAST_ROW,
+    TABLE_CROWDED,
+    TABLE_LEFT,
+    TABLE_AGAIN, /* left by a call of the same number */
+    TABLES
+};
 
-static void fill_table(
-    int kind, uint32_t *words, uint32_t n_claims, const int64_t *of, int64_t n, test_rng *rng) {
-    for (uint32_t i = 0; i <= n_claims && kind != TABLE_LEFT; i++) {
-        words[i] = kind == TABLE_ZEROS      ? 0
-                   : kind == TABLE_ROWS     ? (uint32_t)test_rng_below(rng, n)
-                   : kind == TABLE_LAST_ROW ? (uint32_t)n - 1
-                                            : (uint32_t)test_rng_next(rng);
+static void fill_table(int kind,
+                       kv_insert_table *table,
+                       uint32_t n_claims,
+                       const int64_t *of,
+                       int64_t n,
+                       test_rng *rng) {
+    if (kind == TABLE_LEFT || kind == TABLE_AGAIN) {
+        table->call -= kind == TABLE_AGAIN;
+        return;
+    }
+    table->call = table->next = (uint32_t)test_rng_next(rng) * (kind != TABLE_ZEROS);
+    const kv_insert_claim call = (kv_insert_claim)table->call << 32;
+    table->loser = call | (uint32_t)test_rng_below(rng, n);
+    for (uint32_t i = 0; i < n_claims; i++) {
+        table->claims[i] = kind == TABLE_ZEROS      ? 0
+                           : kind == TABLE_ROWS     ? call | (uint32_t)test_rng_below(rng, n)
+                           : kind == TABLE_LAST_ROW ? call | (uint32_t)(n - 1)
+                                                    : test_rng_next(rng);
     }
     /* Rows at all places that their searches come by: those of other slots find none and give up. */
     for (uint32_t t = 0; t < n && kind == TABLE_CROWDED; t++) {
         uint32_t at = of[t] < 0 ? 0 : kv_insert_claim_first(of[t], n_claims);
         for (int i = 0; i < KV_INSERT_PROBES && of[t] >= 0; i++) {
-            words[at] = t;
+            table->claims[at] = call | t;
             at = kv_insert_claim_next(at, n_claims);
         }
     }
@@ -298,7 +317,7 @@ static void insert_keeps_the_last_row_whatever_the_table_holds(void **state) {
     assert_int_equal(mmla_kv_insert_plan_create(gpu, &f.desc, &plan, NULL), MMLA_OK);
     const uint32_t n_claims = params_of(N, N_SLOTS).n_claims;
     const size_t bytes = mmla_kv_insert_workspace_bytes(plan);
-    assert_int_equal(bytes, (n_claims + 1) * sizeof(uint32_t));
+    assert_int_equal(bytes, sizeof(kv_insert_table) + n_claims * sizeof(kv_insert_claim));
     test_buffer table = test_buffer_create(bytes, 64);
     uint8_t *want = malloc(f.cache.bytes);
     assert_non_null(want);
@@ -327,8 +346,10 @@ static void insert_keeps_the_last_row_whatever_the_table_holds(void **state) {
         fill_table(round % TABLES, table.data, n_claims, of, N, &rng);
         test_buffer_poison(&f.cache);
         test_mirror_push(&m);
-        assert_int_equal(mmla_kv_insert_run(plan, &args, test_mirror_at(&m, table.data), m.stream),
+        void *stream = round % 2 == 0 ? m.stream : NULL;
+        assert_int_equal(mmla_kv_insert_run(plan, &args, test_mirror_at(&m, table.data), stream),
                          MMLA_OK);
+        assert_int_equal(mmla_gpu_stream_wait(&m.gpu, stream, NULL), MMLA_OK);
         test_mirror_pull(&m, (char *)f.cache.data - TEST_GUARD_BYTES);
         test_mirror_pull(&m, (char *)table.data - TEST_GUARD_BYTES);
         assert_true(test_buffer_is_intact(&f.cache) && test_buffer_is_intact(&table));
@@ -349,7 +370,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(insert_warps_cover_every_row_once),
         cmocka_unit_test(insert_claim_search_stays_in_the_table),
-        cmocka_unit_test(insert_table_has_four_places_a_row_or_slot_but_one),
+        cmocka_unit_test(insert_table_has_four_places_a_row_or_slot),
         cmocka_unit_test(insert_only_rows_that_come_by_have_a_claim),
         cmocka_unit_test(insert_claims_of_regular_slots_are_found_soon),
         cmocka_unit_test(insert_keeps_the_last_row_whatever_the_table_holds),

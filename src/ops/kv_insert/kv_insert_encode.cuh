@@ -13,6 +13,7 @@
 #ifndef MMLA_OPS_KV_INSERT_ENCODE_CUH
 #define MMLA_OPS_KV_INSERT_ENCODE_CUH
 
+#include "gpu/async.cuh"
 #include "gpu/convert.cuh"
 #include "num/norm.h"
 #include "num/quant.h"
@@ -63,7 +64,7 @@ static_assert(sizeof(norm_smem) == 28160, "the budget of kv_insert_cuda.cu");
 /* A lane's part of a row. Not by __ldg: such loads the compiler may move behind the stores of the row
  * before, which they are to overlap. */
 INLINE void load_row(const uint16_t *part, uint32_t words[WORDS]) {
-    const uint4 a = ((const uint4 *)part)[0], b = ((const uint4 *)part)[1];
+    const uint4 a = gpu_load16(part), b = gpu_load16(part + 8);
     words[0] = a.x, words[1] = a.y, words[2] = a.z, words[3] = a.w;
     words[4] = b.x, words[5] = b.y, words[6] = b.z, words[7] = b.w;
 }
@@ -185,14 +186,20 @@ INLINE void unpack(const uint32_t words[WORDS], float x[KV_INSERT_LANE_DIMS]) {
     }
 }
 
-/* Largest magnitude of a group of `lanes` lanes, NaN ignored: of a number and a NaN, quiet or
- * signalling, the GPU's maximum is the number. */
-INLINE float group_amax(const float x[KV_INSERT_LANE_DIMS], const int lanes) {
-    float amax = 0.0f;
+/* Largest magnitude of a lane's numbers, NaN ignored: of a number and a NaN, quiet or signalling, the
+ * GPU's maximum is the number. */
+INLINE float lane_amax(const uint32_t words[WORDS]) {
+    uint32_t most = gpu_abs_bf16x2(words[0]);
 #pragma unroll
-    for (int i = 0; i < KV_INSERT_LANE_DIMS; i++) {
-        amax = fmaxf(amax, fabsf(x[i]));
+    for (int i = 1; i < WORDS; i++) {
+        most = gpu_max_bf16x2(most, gpu_abs_bf16x2(words[i]));
     }
+    const float2 two = gpu_f32x2_from_bf16x2(most);
+    return fmaxf(fmaxf(two.x, two.y), 0.0f);
+}
+
+/* The largest of a group of `lanes` lanes. */
+INLINE float group_amax(float amax, const int lanes) {
 #pragma unroll
     for (int width = 1; width < lanes; width *= 2) {
         amax = fmaxf(amax, __shfl_xor_sync(ALL, amax, width));
@@ -255,13 +262,14 @@ e2m1_codes_any(const float x[KV_INSERT_LANE_DIMS], float factor, uint32_t eight[
 /* Encoders, like those of kv/record.c. data and scale are the row's; all lanes of the warp come here.
  * A row of 512 is alive; lanes of keys that are not store nothing. */
 INLINE void encode_v4(const float x[KV_INSERT_LANE_DIMS],
+                      float amax,
                       uint32_t pair,
                       int floor_scale,
                       int sub,
                       uint8_t *data,
                       uint8_t *scale) {
     const int group_lanes = MMLA_KV_V4_GROUP / KV_INSERT_LANE_DIMS;
-    const uint8_t byte = mmla_quant_ue8m0_byte(group_amax(x, group_lanes), floor_scale);
+    const uint8_t byte = mmla_quant_ue8m0_byte(group_amax(amax, group_lanes), floor_scale);
     ((uint32_t *)(data + MMLA_KV_V4_FP8_DIMS))[sub] = pair;
     if (sub < V4_FP8_LANES) {
         store_e4m3(x, kv_insert_ue8m0_inverse(byte), data + sub * KV_INSERT_LANE_DIMS);
@@ -272,19 +280,23 @@ INLINE void encode_v4(const float x[KV_INSERT_LANE_DIMS],
     }
 }
 
-INLINE void encode_v41_fp8(
-    const float x[KV_INSERT_LANE_DIMS], int floor_scale, int sub, uint8_t *data, uint8_t *scale) {
+INLINE void encode_v41_fp8(const float x[KV_INSERT_LANE_DIMS],
+                           float amax,
+                           int floor_scale,
+                           int sub,
+                           uint8_t *data,
+                           uint8_t *scale) {
     const int group_lanes = MMLA_KV_FP8_GROUP / KV_INSERT_LANE_DIMS;
-    const uint8_t byte = mmla_quant_ue8m0_byte(group_amax(x, group_lanes), floor_scale);
+    const uint8_t byte = mmla_quant_ue8m0_byte(group_amax(amax, group_lanes), floor_scale);
     store_e4m3(x, kv_insert_ue8m0_inverse(byte), data + sub * KV_INSERT_LANE_DIMS);
     if (sub % group_lanes == 0) {
         scale[sub / group_lanes] = byte;
     }
 }
 
-INLINE void
-encode_v41_fp4(const float x[KV_INSERT_LANE_DIMS], int sub, uint8_t *data, uint8_t *scale) {
-    const float raw = kv_insert_e2m1_raw_scale(group_amax(x, 1));
+INLINE void encode_v41_fp4(
+    const float x[KV_INSERT_LANE_DIMS], float amax, int sub, uint8_t *data, uint8_t *scale) {
+    const float raw = kv_insert_e2m1_raw_scale(group_amax(amax, 1));
     const uint32_t code = gpu_e4m3x2_from_f32x2(raw, 0.0f);
     const float factor = __fdividef(0x1p-14f, gpu_f32x2_from_e4m3x2(code).x);
     uint32_t eight[WORDS / 4];
@@ -293,9 +305,13 @@ encode_v41_fp4(const float x[KV_INSERT_LANE_DIMS], int sub, uint8_t *data, uint8
     scale[sub] = had_nan ? MMLA_E4M3_NAN : (uint8_t)code;
 }
 
-INLINE void encode_index_fp8(
-    const float x[KV_INSERT_LANE_DIMS], int sub, bool alive, uint8_t *data, uint8_t *scale) {
-    const uint8_t byte = mmla_quant_ue8m0_byte(group_amax(x, INDEX_LANES), 0);
+INLINE void encode_index_fp8(const float x[KV_INSERT_LANE_DIMS],
+                             float amax,
+                             int sub,
+                             bool alive,
+                             uint8_t *data,
+                             uint8_t *scale) {
+    const uint8_t byte = mmla_quant_ue8m0_byte(group_amax(amax, INDEX_LANES), 0);
     if (!alive) {
         return;
     }
@@ -305,10 +321,14 @@ INLINE void encode_index_fp8(
     }
 }
 
-INLINE void encode_index_fp4(
-    const float x[KV_INSERT_LANE_DIMS], int sub, bool alive, uint8_t *data, uint8_t *scale) {
+INLINE void encode_index_fp4(const float x[KV_INSERT_LANE_DIMS],
+                             float amax,
+                             int sub,
+                             bool alive,
+                             uint8_t *data,
+                             uint8_t *scale) {
     const int group_lanes = MMLA_KV_INDEX_FP4_GROUP / KV_INSERT_LANE_DIMS;
-    const uint8_t byte = mmla_quant_e2m1_ue8m0_byte(group_amax(x, group_lanes));
+    const uint8_t byte = mmla_quant_e2m1_ue8m0_byte(group_amax(amax, group_lanes));
     uint32_t eight[WORDS / 4];
     /* The inverse is a power of two: products are exact, or too small for a code but 0. */
     const bool own_nan = e2m1_codes_any(x, kv_insert_ue8m0_inverse(byte) * 0x1p-14f, eight);

@@ -9,7 +9,8 @@
  *
  * CLAIMS     One table for all blocks (kv_insert_cuda.h). Rows claim while they are stored, and a row
  *            that meets another of its slot leaves a note. Only then does the next launch store the
- *            owner of each slot again: whoever stored in between was some other row of the call.
+ *            owner of each slot again: whoever stored in between was some other row of the call. It
+ *            begins while the first still runs, and waits for its end.
  *
  * LIMITS     Every index is looked at before an address is formed from it: a number in the table is a
  *            row only below n_slots. A search ends after KV_INSERT_PROBES places, whatever is there.
@@ -87,44 +88,55 @@ INLINE uint32_t rows_named_later(const kv_insert_params *p,
     return __reduce_or_sync(ALL, lane < KV_INSERT_WARPS ? named[lane] : 0u);
 }
 
+/* The slot of a claim that is at a place, -1 when it is none of this call. */
+INLINE int64_t slot_of(const kv_insert_params *p,
+                       kv_insert_claim there,
+                       uint32_t call,
+                       uint32_t at) {
+    return (uint32_t)(there >> 32) == call ? kv_insert_claim_slot(p, (uint32_t)there, at) : -1;
+}
+
 /* Claims a slot for row t, which is to be written. When another row has or wants it, or no place is
  * left, one of them that loses is noted: one is enough. */
-INLINE void claim(const kv_insert_params *p, uint32_t t, int64_t slot) {
-    uint32_t at = kv_insert_claim_first(slot, p->n_claims), loser = t;
+INLINE void claim(const kv_insert_params *p, uint32_t call, uint32_t t, int64_t slot) {
+    kv_insert_claim *claims = p->table->claims;
+    const kv_insert_claim own = (kv_insert_claim)call << 32 | t;
+    kv_insert_claim loser = own;
+    uint32_t at = kv_insert_claim_first(slot, p->n_claims);
 #pragma unroll 1 /* nearly always the first place ends it */
     for (int i = 0; i < KV_INSERT_PROBES; i++) {
-        uint32_t there = __ldcg(&p->claims[at]);
-        int64_t its = there == t ? slot : kv_insert_claim_slot(p, there, at);
+        kv_insert_claim there = __ldcg(&claims[at]);
+        int64_t its = there == own ? slot : slot_of(p, there, call, at);
         if (its < 0) {
-            const uint32_t before = atomicCAS(&p->claims[at], there, t);
+            const kv_insert_claim before = atomicCAS((unsigned long long *)&claims[at], there, own);
             if (before == there) {
                 return;
             }
             there = before; /* and a claim: another row of this call was faster */
-            its = kv_insert_claim_slot(p, there, at);
+            its = slot_of(p, there, call, at);
         }
         if (its == slot) {
-            if (there == t) { /* left by the same call before */
+            if (there == own) { /* left by a call before with this number */
                 return;
             }
-            atomicMax(&p->claims[at], t);
-            loser = there < t ? there : t;
+            atomicMax((unsigned long long *)&claims[at], own);
+            loser = there < own ? there : own;
             break;
         }
         at = kv_insert_claim_next(at, p->n_claims);
     }
-    p->claims[p->n_claims] = loser;
+    p->table->loser = loser;
 }
 
 /* The row that has claimed a slot, of all the last; -1 when none could. */
-INLINE int64_t owner_of(const kv_insert_params *p, int64_t slot) {
+INLINE int64_t owner_of(const kv_insert_params *p, uint32_t call, int64_t slot) {
     uint32_t at = kv_insert_claim_first(slot, p->n_claims);
 #pragma unroll 1 /* nearly always the first place ends it */
     for (int i = 0; i < KV_INSERT_PROBES; i++) {
-        const uint32_t there = p->claims[at];
-        const int64_t its = kv_insert_claim_slot(p, there, at);
+        const kv_insert_claim there = p->table->claims[at];
+        const int64_t its = slot_of(p, there, call, at);
         if (its == slot) {
-            return there;
+            return (uint32_t)there;
         }
         if (its < 0) {
             break;
@@ -134,23 +146,22 @@ INLINE int64_t owner_of(const kv_insert_params *p, int64_t slot) {
     return -1;
 }
 
-/* Whether the rows were stored in an order that may be wrong. What the word holds when no row has
- * lost its slot is anything, like the claims. */
-INLINE bool has_loser(const kv_insert_params *p) {
-    const uint32_t t = p->claims[p->n_claims];
-    if (t >= p->args.n_slots) {
+/* Whether the rows were stored in an order that may be wrong. */
+INLINE bool has_lost(const kv_insert_params *p, uint32_t call, kv_insert_claim loser) {
+    const uint32_t t = (uint32_t)loser;
+    if (loser >> 32 != call || t >= p->args.n_slots) {
         return false;
     }
     const int64_t slot = mmla_kv_insert_place_get(&p->problem, &p->args, t).slot;
-    return slot >= 0 && owner_of(p, slot) != t;
+    return slot >= 0 && owner_of(p, call, slot) != t;
 }
 
 /* Whether row t is the last of its slot, for the rows of a warp, which follow each other; of a row that
  * is not to be written the slot is -1. Rows without a claim look at all later slots, all of the warp's
  * at once: who chose the slots so that they collide waits milliseconds, not minutes. */
-INLINE bool is_last(const kv_insert_params *p, int64_t t, int64_t slot) {
+INLINE bool is_last(const kv_insert_params *p, uint32_t call, int64_t t, int64_t slot) {
     const int lane = threadIdx.x % KV_INSERT_WARP;
-    const int64_t owner = slot < 0 ? -1 : owner_of(p, slot), n = p->args.n_slots;
+    const int64_t owner = slot < 0 ? -1 : owner_of(p, call, slot), n = p->args.n_slots;
     const bool is_lost = slot >= 0 && owner < 0;
     bool last = slot >= 0 && (is_lost || owner == t);
     const bool any = __any_sync(ALL, is_lost);
