@@ -23,6 +23,7 @@ void bench_gpu_attend_run(bench_session *s);
 void bench_gpu_project_run(bench_session *s);
 void bench_gpu_kv_run(bench_session *s);
 void bench_gpu_list_run(bench_session *s);
+void bench_gpu_step_run(bench_session *s);
 
 /* A row with the description's part filled in; NULL when the table is full. The device forgets the
  * failures of the row before. finish says what has failed since, and that the row is complete. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "app/bench/bench_gpu.h"
+#include "app/bench/bench_gpu_list.h"
 #include "app/bench/bench_replay.h"
 #include "app/check/check_near.h"
 #include "app/check/check_rng.h"
@@ -19,13 +20,13 @@ enum {
 };
 
 /* An operation of the table: a kind of list, for a decode step (a request a token) or a prefill. */
-typedef struct kind {
+typedef struct kind_of_list {
     const char *op;
     mmla_list_kind kind;
     bool is_prefill;
-} kind;
+} kind_of_list;
 
-static const kind kinds[] = {
+static const kind_of_list kinds[] = {
     {"list_window", MMLA_LIST_WINDOW, false},
     {"list_compressed", MMLA_LIST_COMPRESSED, false},
     {"list_combined", MMLA_LIST_COMBINED, true},
@@ -34,6 +35,8 @@ static const kind kinds[] = {
 
 enum { N_KINDS = sizeof kinds / sizeof kinds[0], ARRAYS_MAX = 12 };
 
+typedef struct bench_gpu_list shape;
+
 /* One array of the arguments: on the host, and the member that points to it. */
 typedef struct array {
     check_buffer data;
@@ -41,7 +44,7 @@ typedef struct array {
     bool is_result;
 } array;
 
-typedef struct shape {
+struct bench_gpu_list {
     mmla_list_desc desc;
     mmla_list_args host, device; /* the first by the CPU, for comparison */
     array arrays[ARRAYS_MAX];
@@ -49,7 +52,7 @@ typedef struct shape {
     bench_arena arena;
     mmla_list_plan *plan;
     void *workspace;
-} shape;
+};
 
 static void member_set(mmla_list_args *args, size_t member, const void *memory) {
     memcpy((uint8_t *)args + member, &memory, sizeof memory);
@@ -108,7 +111,7 @@ static void draw_slots(shape *x, int64_t n_tokens, check_rng *rng) {
     }
 }
 
-static void describe(shape *x, const kind *k, int64_t n_tokens, int64_t n_requests) {
+static void describe(shape *x, const kind_of_list *k, int64_t n_tokens, int64_t n_requests) {
     x->desc = (mmla_list_desc){.kind = k->kind,
                                .max_tokens = n_tokens,
                                .max_requests = n_requests,
@@ -130,7 +133,7 @@ static void describe(shape *x, const kind *k, int64_t n_tokens, int64_t n_reques
     x->desc.ratio = 2;
 }
 
-static shape shape_create(bench_session *s, const kind *k, int64_t n_tokens) {
+static shape shape_create(bench_session *s, const kind_of_list *k, int64_t n_tokens) {
     const int64_t n_requests = !k->is_prefill                ? n_tokens
                                : n_tokens < PREFILL_REQUESTS ? n_tokens
                                                              : PREFILL_REQUESTS;
@@ -172,24 +175,51 @@ static shape shape_create(bench_session *s, const kind *k, int64_t n_tokens) {
 #undef INPUT
 #undef RESULT
 
-static void shape_destroy(shape *x) {
+shape *bench_gpu_list_create(bench_session *s, mmla_list_kind kind, int64_t n_tokens) {
+    const kind_of_list *k = kinds;
+    while (k->kind != kind) {
+        k++;
+    }
+    shape *x = check_alloc(sizeof *x);
+    mmla_error err = {0};
+    *x = shape_create(s, k, n_tokens);
+    if (bench_device_keep(&s->device, mmla_list_plan_create(s->ctx, &x->desc, &x->plan, &err),
+                          &err)) {
+        x->workspace = bench_arena_add(&x->arena, (int64_t)mmla_list_workspace_bytes(x->plan));
+    }
+    return x;
+}
+
+void bench_gpu_list_destroy(shape *x) {
     mmla_list_plan_destroy(x->plan);
     for (int i = 0; i < x->n_arrays; i++) {
         check_buffer_destroy(&x->arrays[i].data);
     }
     bench_arena_destroy(&x->arena);
+    free(x);
 }
 
-static mmla_status call(void *job, int64_t i, void *stream, mmla_error *err) {
-    (void)i;
-    const shape *x = job;
+double bench_gpu_list_bytes(const shape *x) {
+    double bytes = 0.0;
+    for (int i = 0; i < x->n_arrays; i++) {
+        bytes += (double)x->arrays[i].data.bytes;
+    }
+    return bytes;
+}
+
+mmla_status bench_gpu_list_call(const shape *x, bool overlap, void *stream, mmla_error *err) {
     mmla_list_args args = x->device;
+    args.overlap = overlap;
     args.error = err;
     return mmla_list_run(x->plan, &args, x->workspace, stream);
 }
 
-/* The CPU builds the same lists; all of them are compared. */
-static void verify(bench_session *s, shape *x, bench_row *row) {
+static mmla_status call(void *job, int64_t i, void *stream, mmla_error *err) {
+    (void)i;
+    return bench_gpu_list_call(job, false, stream, err);
+}
+
+void bench_gpu_list_verify(bench_session *s, shape *x, bench_row *row) {
     mmla_error err = {0};
     mmla_list_plan *plan = NULL;
     mmla_status status = mmla_list_plan_create(s->host, &x->desc, &plan, &err);
@@ -221,26 +251,19 @@ static void verify(bench_session *s, shape *x, bench_row *row) {
     }
 }
 
-static void run_shape(bench_session *s, const kind *k, int64_t n_tokens) {
+static void run_shape(bench_session *s, const kind_of_list *k, int64_t n_tokens) {
     bench_row *row = bench_gpu_row_begin(s, k->op, NULL, 0, n_tokens);
     if (row == NULL) {
         return;
     }
-    shape x = shape_create(s, k, n_tokens);
-    mmla_error err = {0};
-    for (int i = 0; i < x.n_arrays; i++) {
-        row->bytes += (double)x.arrays[i].data.bytes;
-    }
-    if (bench_device_keep(&s->device, mmla_list_plan_create(s->ctx, &x.desc, &x.plan, &err),
-                          &err)) {
-        x.workspace = bench_arena_add(&x.arena, (int64_t)mmla_list_workspace_bytes(x.plan));
-        bench_replay r = bench_replay_create(&s->device, call, &x, 1);
-        row->fused = bench_replay_measure(&r, s->options.n_samples, bench_gpu_budget_s(s));
-        bench_replay_destroy(&r);
-        verify(s, &x, row);
-    }
+    shape *x = bench_gpu_list_create(s, k->kind, n_tokens);
+    row->bytes = bench_gpu_list_bytes(x);
+    bench_replay r = bench_replay_create(&s->device, call, x, 1);
+    row->fused = bench_replay_measure(&r, s->options.n_samples, bench_gpu_budget_s(s));
+    bench_replay_destroy(&r);
+    bench_gpu_list_verify(s, x, row);
     bench_gpu_row_finish(s, row);
-    shape_destroy(&x);
+    bench_gpu_list_destroy(x);
 }
 
 void bench_gpu_list_run(bench_session *s) {
@@ -249,7 +272,7 @@ void bench_gpu_list_run(bench_session *s) {
         return; /* asked about operations that have records or heads */
     }
     for (int i = 0; i < N_KINDS; i++) {
-        const kind *k = &kinds[i];
+        const kind_of_list *k = &kinds[i];
         const int n = s->options.quick ? 1 : k->is_prefill ? 2 : 3;
         const bench_list tokens =
             bench_list_or(&s->options.tokens, k->is_prefill ? prefill : decode, n);

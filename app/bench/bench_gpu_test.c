@@ -23,6 +23,7 @@ static void run_all(bench_session *s) {
     bench_gpu_project_run(s);
     bench_gpu_kv_run(s);
     bench_gpu_list_run(s);
+    bench_gpu_step_run(s);
 }
 
 static void a_replay_walks_through_all_sets_and_lasts(void **state) {
@@ -236,7 +237,8 @@ static void caches_and_lists_are_verified_byte_by_byte(void **state) {
     for (int64_t n = 1; n <= 65; n += 64) {
         bench_session *s = bench_fixture_create(NULL, NULL, 0, n);
         bench_gpu_list_run(s);
-        bench_fixture_assert_verified(s, 4);
+        bench_gpu_step_run(s);
+        bench_fixture_assert_verified(s, 6);
         bench_fixture_destroy(s);
     }
 }
@@ -264,6 +266,7 @@ static void damaged_results_have_no_time(void **state) {
         {"kv_insert", BENCH_CORRUPT_FUSED, "cache"},
         {"kv_gather", BENCH_CORRUPT_FUSED, "rows"},
         {"list_window", BENCH_CORRUPT_FUSED, "list"},
+        {"step", BENCH_CORRUPT_FUSED, "cache"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const bool has_heads = i < 3;

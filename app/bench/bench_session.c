@@ -108,6 +108,8 @@ static const bench_op gpu_ops[] = {
     {"list_compressed", "lists", {NULL}},
     {"list_combined", "lists", {NULL}},
     {"list_slots", "lists", {NULL}},
+    {"step", "kv_insert", {"528"}},
+    {"step_apart", "kv_insert", {"528"}},
     {"host_cost", "attend", {NULL}},
     {0},
 };

@@ -40,7 +40,8 @@ static const cmd_option options[] = {
     {"op", 0, "OP",
      "only attend_paged, attend_rows, project, kv_insert or kv_gather;\n"
      "on a GPU also list_window, list_compressed, list_combined,\n"
-     "list_slots or host_cost"},
+     "list_slots, step (an insert and two lists that overlap),\n"
+     "step_apart (the same one by one) or host_cost"},
     {"heads", 0, "N,...", "numbers of heads, multiples of 8 (default 64,32,16,8,128)"},
     {"tokens", 'n', "N,...",
      "query tokens of a call, or rows of kv (default 1,4,16,64;\n"
@@ -364,6 +365,7 @@ static void run_all(bench_session *s) {
         bench_gpu_project_run(s);
         bench_gpu_kv_run(s);
         bench_gpu_list_run(s);
+        bench_gpu_step_run(s);
         return;
     }
     bench_attend_run(s);

@@ -29,7 +29,7 @@ _megamla() {
         ;;
     bench:--op)
         values="attend_paged attend_rows project kv_insert kv_gather list_window list_compressed"
-        values="$values list_combined list_slots host_cost"
+        values="$values list_combined list_slots step step_apart host_cost"
         ;;
     bench:--formats) values="528+288 528+528 584+584 bf16 584 528 288" ;;
     bench:--lengths) values="full mixed short" ;;

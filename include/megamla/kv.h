@@ -47,6 +47,7 @@ typedef struct mmla_kv_insert_args {
     const float *norm_weight; /* [D], with norm */
     void *cache;              /* n_pages * page_stride_bytes, 16-byte aligned */
     int32_t *n_faults;        /* may be NULL: the number of refused rows is added to it */
+    int32_t overlap;          /* not 0: may run at the same time as the call before it, below */
     mmla_error *error;        /* may be NULL, host memory */
 } mmla_kv_insert_args;
 
@@ -81,6 +82,11 @@ MMLA_API size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan);
  * stream   the CPU runs before it returns and takes NULL. CUDA enqueues on `stream` (a cudaStream_t)
  *          one kernel, or above 2048 slots two, and returns; it may be captured. A graph that is
  *          replayed reads the arrays anew: what is fixed is n_rows, n_slots and the pointers
+ * overlap  CUDA, from capability 9.0 on: the call may begin while the launch before it on `stream` still
+ *          runs, and what comes after it waits for both. For a caller who knows that neither reads nor
+ *          writes what the other writes (both may add to one n_faults), and that the launch before is an
+ *          ordinary one or a call of this library; of several such calls in a row all may run at the same
+ *          time. Elsewhere it means nothing
  * threads  any number of calls at once, on different slots and each with its own workspace
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
  *          MMLA_E_INDEX (CPU): a row that was to be written has a slot at or past the capacity, or a

@@ -90,6 +90,8 @@ typedef struct mmla_list_args {
     int32_t *out_right;        /* [T] */
     int32_t *n_faults;         /* may be NULL: illegal entries of query_start and span_start are
                                   added to it */
+    int32_t overlap;           /* not 0: may run at the same time as the call before it on the
+                                  stream, as mmla_kv_insert_run says (kv.h) */
     mmla_error *error;         /* may be NULL, host memory */
 } mmla_list_args;
 

@@ -55,7 +55,9 @@ mmla_status mmla_kv_insert_cuda(const mmla_kv_insert_problem *p,
                                      .table = scan ? NULL : workspace};
     mmla_gpu_launch launch = {.kernel = kernel_of(p, scan ? KV_INSERT_SCAN : KV_INSERT_CLAIM),
                               .grid = {kv_insert_n_blocks(n, params.warp_rows), 1, 1},
-                              .block = KV_INSERT_THREADS};
+                              .block = KV_INSERT_THREADS,
+                              .early =
+                                  args->overlap != 0}; /* waits for the one before at its end */
     MMLA_RETURN_IF_FAILED(mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error));
     if (scan) {
         return MMLA_OK;

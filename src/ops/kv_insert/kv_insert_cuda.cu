@@ -255,11 +255,10 @@ INLINE void run(const kv_insert_params *p,
                 const bool norm,
                 insert_smem *smem,
                 norm_smem *of_norm) {
+    gpu_let_next_begin();
     if (step != KV_INSERT_REPAIR) {
-        if (step == KV_INSERT_CLAIM) {
-            gpu_let_next_begin();
-        }
         insert(p, step, format, norm, 0, blockIdx.x, smem, of_norm);
+        gpu_wait_for_before(); /* a call may overlap the one before, but not end before it */
         return;
     }
     gpu_wait_for_before();

@@ -56,6 +56,7 @@ mmla_status mmla_lists_cuda(const mmla_lists_problem *p, const mmla_list_args *a
         /* n_tokens is at most 2^31 - 1, and so is what a grid may have */
         .grid = {(uint32_t)((args->n_tokens + choice.tokens - 1) / choice.tokens), 1, 1},
         .block = (uint32_t)choice.threads,
+        .early = args->overlap != 0, /* all kernels wait for the launch before at their end */
     };
     return mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error);
 }

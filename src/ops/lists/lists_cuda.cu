@@ -34,6 +34,7 @@
  *            What a thread branches on is the same in all threads of a warp, or of a block around a
  *            barrier.
  */
+#include "gpu/order.cuh"
 #include "ops/lists/lists_cuda.h"
 
 #include "ops/lists/lists_rule.h"
@@ -42,7 +43,8 @@
 enum {
     ENTRIES_MAX = MMLA_LISTS_NARROW_ENTRIES,
     WIDE_THREADS = MMLA_LISTS_WIDE_WARPS * MMLA_LISTS_WARP,
-    NARROW_THREADS = MMLA_LISTS_NARROW_WARPS * MMLA_LISTS_WARP
+    NARROW_THREADS = MMLA_LISTS_NARROW_WARPS * MMLA_LISTS_WARP,
+    SLOT_THREADS = MMLA_LISTS_SLOT_THREADS
 };
 static_assert((int)MMLA_LISTS_PROBES == (int)MMLA_LISTS_WARP, "a probe a lane");
 static_assert((int)MMLA_LISTS_WIDE_ENTRIES <= (int)ENTRIES_MAX, "entries fit their array");
@@ -239,32 +241,11 @@ static __device__ __forceinline__ mmla_lists_reach reach_find(const mmla_lists_p
     return reach;
 }
 
-#define ROW_KERNELS(name, kind)                                                            \
-    MMLA_KERNEL_BOUNDS(mmla_lists_##name##_narrow, mmla_lists_params, NARROW_THREADS, 8) { \
-        narrow_body(&p, kind);                                                             \
-    }                                                                                      \
-    MMLA_KERNEL_BOUNDS(mmla_lists_##name##_wide, mmla_lists_params, WIDE_THREADS, 4) {     \
-        wide_body(&p, kind);                                                               \
-    }
-ROW_KERNELS(window, MMLA_LIST_WINDOW)
-ROW_KERNELS(draft, MMLA_LIST_DRAFT)
-ROW_KERNELS(compressed, MMLA_LIST_COMPRESSED)
-ROW_KERNELS(combined, MMLA_LIST_COMBINED)
-#undef ROW_KERNELS
-
-MMLA_KERNEL(mmla_lists_compressed_slots, mmla_lists_params) {
-    slot_body(&p, MMLA_LIST_COMPRESSED_SLOTS);
-}
-
-MMLA_KERNEL(mmla_lists_ring_slots, mmla_lists_params) {
-    slot_body(&p, MMLA_LIST_RING_SLOTS);
-}
-
-MMLA_KERNEL(mmla_lists_image_spans, mmla_lists_params) {
-    const mmla_list_args *args = &p.args;
+static __device__ __forceinline__ void image_body(const mmla_lists_params *params) {
+    const mmla_list_args *args = &params->args;
     const int64_t t = (int64_t)blockIdx.x * MMLA_LISTS_NARROW_WARPS + warp_idx();
     if (t < args->n_tokens) {
-        const mmla_lists_reach reach = reach_find(&p, t);
+        const mmla_lists_reach reach = reach_find(params, t);
         if (lane_idx() == 0) {
             args->out_left[t] = reach.left;
             args->out_right[t] = reach.right;
@@ -276,3 +257,24 @@ MMLA_KERNEL(mmla_lists_image_spans, mmla_lists_params) {
                      args->n_faults);
     }
 }
+
+/* A kernel that may overlap its neighbours in the stream: it lets the next begin, and ends after the one
+ * before. */
+#define KERNEL(name, threads, blocks, body)                                     \
+    MMLA_KERNEL_BOUNDS(mmla_lists_##name, mmla_lists_params, threads, blocks) { \
+        gpu_let_next_begin();                                                   \
+        body;                                                                   \
+        gpu_wait_for_before();                                                  \
+    }
+#define ROW_KERNELS(name, kind)                                     \
+    KERNEL(name##_narrow, NARROW_THREADS, 8, narrow_body(&p, kind)) \
+    KERNEL(name##_wide, WIDE_THREADS, 4, wide_body(&p, kind))
+ROW_KERNELS(window, MMLA_LIST_WINDOW)
+ROW_KERNELS(draft, MMLA_LIST_DRAFT)
+ROW_KERNELS(compressed, MMLA_LIST_COMPRESSED)
+ROW_KERNELS(combined, MMLA_LIST_COMBINED)
+KERNEL(compressed_slots, SLOT_THREADS, 8, slot_body(&p, MMLA_LIST_COMPRESSED_SLOTS))
+KERNEL(ring_slots, SLOT_THREADS, 8, slot_body(&p, MMLA_LIST_RING_SLOTS))
+KERNEL(image_spans, NARROW_THREADS, 8, image_body(&p))
+#undef ROW_KERNELS
+#undef KERNEL
