@@ -1,13 +1,14 @@
 /* overlap_test.c - calls that may run at the same time as the one before them (args.overlap).
  *
  * Contract: with `overlap` the results are those without, and an ordinary call behind finds all of
- * them complete. An insert, of few rows or of many, and two builders of lists that overlap it; then
- * a gather, which overlaps nothing, of all records that the insert wrote. Enqueued one by one, in a
+ * them complete. An insert, of few rows or of many, and two builders of lists, of which the last two
+ * overlap, the insert first or last; then a gather, which overlaps nothing, of all records that the insert wrote. Enqueued one by one, in a
  * graph, and in that graph again on other inputs. Then a long call on a few multiprocessors, a short
  * one that overlaps it, and a copy of what the long one writes. Skipped where there is no GPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -35,17 +36,17 @@ typedef struct lists {
 
 static lists in, want;
 
-typedef struct plans {
+typedef struct step_plans {
     mmla_kv_insert_plan *insert;
     mmla_list_plan *window, *slots;
     mmla_kv_gather_plan *gather;
-} plans;
+} step_plans;
 
 typedef struct step {
     insert_fixture f;
     mmla_kv_gather_desc gather;
     test_buffer pages, len, rows, want_rows, want_cache, workspace;
-    plans gpu, cpu;
+    step_plans gpu, cpu;
     mmla_context *ctx;
     test_mirror m;
 } step;
@@ -79,22 +80,22 @@ static mmla_list_desc list_desc(mmla_list_kind kind) {
                             .ratio = 2};
 }
 
-static mmla_list_args list_args(lists *x) {
-    return (mmla_list_args){.n_tokens = REQUESTS,
-                            .n_requests = REQUESTS,
-                            .query_start = x->query_start,
-                            .seq_lens = x->seq_lens,
-                            .request = x->request,
-                            .block_table = x->block_table[0],
-                            .positions = x->positions,
-                            .slots = x->slots,
-                            .list = x->list[0],
-                            .lens = x->lens,
-                            .out_slots = x->out_slots};
-}
+/* Of a struct with the arrays of both kinds of list. */
+#define LIST_ARGS(x, n)                                   \
+    ((mmla_list_args){.n_tokens = (n),                    \
+                      .n_requests = (n),                  \
+                      .query_start = (x)->query_start,    \
+                      .seq_lens = (x)->seq_lens,          \
+                      .request = (x)->request,            \
+                      .block_table = (x)->block_table[0], \
+                      .positions = (x)->positions,        \
+                      .slots = (x)->slots,                \
+                      .list = (x)->list[0],               \
+                      .lens = (x)->lens,                  \
+                      .out_slots = (x)->out_slots})
 
-static plans plans_create(mmla_context *ctx, const step *s) {
-    plans p;
+static step_plans plans_create(mmla_context *ctx, const step *s) {
+    step_plans p;
     const mmla_list_desc window = list_desc(MMLA_LIST_WINDOW);
     const mmla_list_desc slots = list_desc(MMLA_LIST_COMPRESSED_SLOTS);
     assert_int_equal(mmla_kv_insert_plan_create(ctx, &s->f.desc, &p.insert, NULL), MMLA_OK);
@@ -104,7 +105,7 @@ static plans plans_create(mmla_context *ctx, const step *s) {
     return p;
 }
 
-static void plans_destroy(plans *p) {
+static void plans_destroy(step_plans *p) {
     mmla_kv_insert_plan_destroy(p->insert);
     mmla_list_plan_destroy(p->window);
     mmla_list_plan_destroy(p->slots);
@@ -112,9 +113,9 @@ static void plans_destroy(plans *p) {
 }
 
 /* The four calls. On the GPU when there is a mirror, whose addresses they then get. */
-static void run(const plans *p, step *s, test_mirror *m, void *stream) {
+static void run(const step_plans *p, step *s, bool insert_first, test_mirror *m, void *stream) {
     mmla_kv_insert_args insert = s->f.args;
-    mmla_list_args list = list_args(m == NULL ? &want : &in);
+    mmla_list_args list = LIST_ARGS(m == NULL ? &want : &in, REQUESTS);
     mmla_kv_gather_args gather = {.n_requests = 1,
                                   .block_table = s->pages.data,
                                   .seq_lens = s->len.data,
@@ -128,18 +129,23 @@ static void run(const plans *p, step *s, test_mirror *m, void *stream) {
         insert.cos_sin = test_mirror_at(m, insert.cos_sin);
         insert.norm_weight = NULL;
         insert.cache = test_mirror_at(m, insert.cache);
-        test_mirror_move(m, &list, test_list_pointers,
-                         sizeof test_list_pointers / sizeof test_list_pointers[0]);
+        test_mirror_move(m, &list, test_list_pointers, TEST_LIST_POINTERS);
         gather.block_table = test_mirror_at(m, gather.block_table);
         gather.seq_lens = test_mirror_at(m, gather.seq_lens);
         gather.cache = insert.cache;
         gather.out = test_mirror_at(m, gather.out);
     }
     void *workspace = m == NULL ? NULL : test_mirror_at(m, s->workspace.data);
-    assert_int_equal(mmla_kv_insert_run(p->insert, &insert, workspace, stream), MMLA_OK);
-    list.overlap = 1;
-    assert_int_equal(mmla_list_run(p->window, &list, NULL, stream), MMLA_OK);
-    assert_int_equal(mmla_list_run(p->slots, &list, NULL, stream), MMLA_OK);
+    for (int i = 0; i < 3; i++) { /* the first overlaps nothing */
+        const int which = insert_first ? i : 2 - i;
+        insert.overlap = list.overlap = i > 0;
+        if (which == 0) {
+            assert_int_equal(mmla_kv_insert_run(p->insert, &insert, workspace, stream), MMLA_OK);
+        } else {
+            assert_int_equal(mmla_list_run(which == 1 ? p->window : p->slots, &list, NULL, stream),
+                             MMLA_OK);
+        }
+    }
     assert_int_equal(mmla_kv_gather_run(p->gather, &gather, NULL, stream), MMLA_OK);
 }
 
@@ -187,7 +193,7 @@ static void step_destroy(step *s) {
 static void expect(step *s) {
     want = in;
     test_buffer_poison(&s->f.cache);
-    run(&s->cpu, s, NULL, NULL);
+    run(&s->cpu, s, true, NULL, NULL);
     memcpy(s->want_cache.data, s->f.cache.data, s->f.cache.bytes);
     test_buffer_poison(&s->f.cache);
     test_buffer_poison(&s->rows);
@@ -224,16 +230,16 @@ static void overlapping_calls_are_complete_before_an_ordinary_one(void **state) 
             test_mirror_add_buffer(&s.m, all[k]);
         }
         test_mirror_add(&s.m, &in, sizeof in);
-        for (int round = 0; round < 3; round++) {
+        for (int round = 0; round < 4; round++) {
             expect(&s);
-            run(&s.gpu, &s, &s.m, s.m.stream);
+            run(&s.gpu, &s, round % 2 == 0, &s.m, s.m.stream);
             compare(&s);
             draw(&s, &rng);
         }
         mmla_gpu_graph *graph;
         mmla_error err = {0};
         assert_int_equal(mmla_gpu_capture_begin(&s.m.gpu, s.m.stream, &err), MMLA_OK);
-        run(&s.gpu, &s, &s.m, s.m.stream);
+        run(&s.gpu, &s, i % 2 == 0, &s.m, s.m.stream);
         assert_int_equal(mmla_gpu_capture_end(&s.m.gpu, s.m.stream, &graph, &err), MMLA_OK);
         for (int round = 0; round < 5; round++) {
             expect(&s);
@@ -259,30 +265,15 @@ typedef struct long_list {
 static long_list wide, wide_want;
 static int32_t copy[LONG][LONG_WIDTH];
 
-static mmla_list_args wide_args(long_list *x) {
-    return (mmla_list_args){.n_tokens = LONG,
-                            .n_requests = LONG,
-                            .query_start = x->query_start,
-                            .seq_lens = x->seq_lens,
-                            .request = x->request,
-                            .block_table = x->block_table[0],
-                            .positions = x->positions,
-                            .slots = x->slots,
-                            .list = x->list[0],
-                            .lens = x->lens,
-                            .out_slots = x->out_slots};
-}
-
-static void wide_run(mmla_list_plan *const plans[2], long_list *x, const test_mirror *m) {
-    mmla_list_args args = wide_args(x);
+static void wide_run(mmla_list_plan *const plan[2], long_list *x, const test_mirror *m) {
+    mmla_list_args args = LIST_ARGS(x, LONG);
     void *stream = m == NULL ? NULL : m->stream;
     if (m != NULL) {
-        test_mirror_move(m, &args, test_list_pointers,
-                         sizeof test_list_pointers / sizeof test_list_pointers[0]);
+        test_mirror_move(m, &args, test_list_pointers, TEST_LIST_POINTERS);
     }
-    assert_int_equal(mmla_list_run(plans[0], &args, NULL, stream), MMLA_OK);
+    assert_int_equal(mmla_list_run(plan[0], &args, NULL, stream), MMLA_OK);
     args.overlap = 1;
-    assert_int_equal(mmla_list_run(plans[1], &args, NULL, stream), MMLA_OK);
+    assert_int_equal(mmla_list_run(plan[1], &args, NULL, stream), MMLA_OK);
     if (m != NULL) {
         assert_int_equal(
             mmla_gpu_copy(&m->gpu, test_mirror_at(m, copy), args.list, sizeof copy, stream, NULL),
@@ -300,7 +291,7 @@ static void a_short_call_does_not_end_before_the_long_one_it_overlaps(void **sta
     mmla_list_desc desc[2] = {list_desc(MMLA_LIST_WINDOW), list_desc(MMLA_LIST_COMPRESSED_SLOTS)};
     const mmla_context_options options[2] = {{.device = MMLA_CPU}, {.device = MMLA_CUDA(0)}};
     mmla_context *ctx[2];
-    mmla_list_plan *plans[2][2];
+    mmla_list_plan *plan[2][2];
     for (int i = 0; i < 2; i++) {
         desc[i].window = desc[i].width = LONG_WIDTH;
         desc[i].table_width = LONG_TABLE;
@@ -308,8 +299,7 @@ static void a_short_call_does_not_end_before_the_long_one_it_overlaps(void **sta
     for (int on = 0; on < 2; on++) {
         assert_int_equal(mmla_context_create(&options[on], &ctx[on], NULL), MMLA_OK);
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(mmla_list_plan_create(ctx[on], &desc[i], &plans[on][i], NULL),
-                             MMLA_OK);
+            assert_int_equal(mmla_list_plan_create(ctx[on], &desc[i], &plan[on][i], NULL), MMLA_OK);
         }
     }
     for (int r = 0; r < LONG; r++) {
@@ -322,20 +312,20 @@ static void a_short_call_does_not_end_before_the_long_one_it_overlaps(void **sta
         }
     }
     wide_want = wide;
-    wide_run(plans[0], &wide_want, NULL);
+    wide_run(plan[0], &wide_want, NULL);
     test_mirror_add(&m, &wide, sizeof wide);
     test_mirror_add(&m, copy, sizeof copy);
     mmla_gpu_graph *graph;
     mmla_error err = {0};
     assert_int_equal(mmla_gpu_capture_begin(&m.gpu, m.stream, &err), MMLA_OK);
-    wide_run(plans[1], &wide, &m);
+    wide_run(plan[1], &wide, &m);
     assert_int_equal(mmla_gpu_capture_end(&m.gpu, m.stream, &graph, &err), MMLA_OK);
     for (int round = 0; round < 20; round++) {
         memset(copy, 0x5A, sizeof copy);
         memset(wide.list, 0x5A, sizeof wide.list);
         test_mirror_push(&m);
         if (round % 2 == 0) {
-            wide_run(plans[1], &wide, &m);
+            wide_run(plan[1], &wide, &m);
         } else {
             assert_int_equal(mmla_gpu_graph_launch(&m.gpu, graph, m.stream, &err), MMLA_OK);
         }
@@ -346,8 +336,8 @@ static void a_short_call_does_not_end_before_the_long_one_it_overlaps(void **sta
     }
     mmla_gpu_graph_destroy(&m.gpu, graph);
     for (int on = 0; on < 2; on++) {
-        mmla_list_plan_destroy(plans[on][0]);
-        mmla_list_plan_destroy(plans[on][1]);
+        mmla_list_plan_destroy(plan[on][0]);
+        mmla_list_plan_destroy(plan[on][1]);
         mmla_context_destroy(ctx[on]);
     }
     test_mirror_close(&m);

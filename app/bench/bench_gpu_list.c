@@ -35,8 +35,6 @@ static const kind_of_list kinds[] = {
 
 enum { N_KINDS = sizeof kinds / sizeof kinds[0], ARRAYS_MAX = 12 };
 
-typedef struct bench_gpu_list shape;
-
 /* One array of the arguments: on the host, and the member that points to it. */
 typedef struct array {
     check_buffer data;
@@ -59,7 +57,8 @@ static void member_set(mmla_list_args *args, size_t member, const void *memory) 
 }
 
 /* An array of n elements, poison when it is a result. Returns its memory. */
-static void *array_add(shape *x, size_t member, int64_t n, int64_t element_bytes, bool is_result) {
+static void *
+array_add(bench_gpu_list *x, size_t member, int64_t n, int64_t element_bytes, bool is_result) {
     array *a = &x->arrays[x->n_arrays++];
     a->data = check_buffer_create(n * element_bytes, 64, is_result ? POISON : 0);
     a->member = member;
@@ -74,7 +73,7 @@ static void *array_add(shape *x, size_t member, int64_t n, int64_t element_bytes
     array_add(x, offsetof(mmla_list_args, name), n, sizeof *(x)->host.name, true)
 
 /* The query of each request, and where its pages lie. */
-static void draw_requests(shape *x, int64_t n_tokens, int64_t n_requests, check_rng *rng) {
+static void draw_requests(bench_gpu_list *x, int64_t n_tokens, int64_t n_requests, check_rng *rng) {
     int32_t *start = INPUT(x, query_start, n_requests + 1);
     int32_t *seq_lens = INPUT(x, seq_lens, n_requests);
     int32_t *request = INPUT(x, request, n_tokens);
@@ -88,7 +87,7 @@ static void draw_requests(shape *x, int64_t n_tokens, int64_t n_requests, check_
     }
 }
 
-static void draw_table(shape *x, int64_t n_requests, check_rng *rng) {
+static void draw_table(bench_gpu_list *x, int64_t n_requests, check_rng *rng) {
     int32_t *table = INPUT(x, block_table, n_requests * TABLE_WIDTH);
     for (int64_t i = 0; i < n_requests * TABLE_WIDTH; i++) {
         table[i] = (int32_t)check_rng_below(rng, x->desc.n_pages);
@@ -96,14 +95,14 @@ static void draw_table(shape *x, int64_t n_requests, check_rng *rng) {
 }
 
 /* Positions that an index picked, all of them inside `most`. */
-static void draw_topk(shape *x, int64_t n_tokens, int64_t most, check_rng *rng) {
+static void draw_topk(bench_gpu_list *x, int64_t n_tokens, int64_t most, check_rng *rng) {
     int32_t *topk = INPUT(x, topk, n_tokens * BENCH_COMPRESSED);
     for (int64_t i = 0; i < n_tokens * BENCH_COMPRESSED; i++) {
         topk[i] = (int32_t)check_rng_below(rng, most);
     }
 }
 
-static void draw_slots(shape *x, int64_t n_tokens, check_rng *rng) {
+static void draw_slots(bench_gpu_list *x, int64_t n_tokens, check_rng *rng) {
     int64_t *positions = INPUT(x, positions, n_tokens), *slots = INPUT(x, slots, n_tokens);
     for (int64_t t = 0; t < n_tokens; t++) {
         positions[t] = check_rng_below(rng, SEQ_LEN_MOST);
@@ -111,7 +110,8 @@ static void draw_slots(shape *x, int64_t n_tokens, check_rng *rng) {
     }
 }
 
-static void describe(shape *x, const kind_of_list *k, int64_t n_tokens, int64_t n_requests) {
+static void
+describe(bench_gpu_list *x, const kind_of_list *k, int64_t n_tokens, int64_t n_requests) {
     x->desc = (mmla_list_desc){.kind = k->kind,
                                .max_tokens = n_tokens,
                                .max_requests = n_requests,
@@ -133,12 +133,12 @@ static void describe(shape *x, const kind_of_list *k, int64_t n_tokens, int64_t 
     x->desc.ratio = 2;
 }
 
-static shape shape_create(bench_session *s, const kind_of_list *k, int64_t n_tokens) {
+static bench_gpu_list with_inputs(bench_session *s, const kind_of_list *k, int64_t n_tokens) {
     const int64_t n_requests = !k->is_prefill                ? n_tokens
                                : n_tokens < PREFILL_REQUESTS ? n_tokens
                                                              : PREFILL_REQUESTS;
     check_rng rng = check_rng_at(s->options.seed, 11, (uint64_t)(n_tokens * 16 + (int)k->kind));
-    shape x = {.arena = {.device = &s->device}};
+    bench_gpu_list x = {.arena = {.device = &s->device}};
     describe(&x, k, n_tokens, n_requests);
     x.host.n_tokens = n_tokens;
     x.host.n_requests = n_requests;
@@ -175,14 +175,14 @@ static shape shape_create(bench_session *s, const kind_of_list *k, int64_t n_tok
 #undef INPUT
 #undef RESULT
 
-shape *bench_gpu_list_create(bench_session *s, mmla_list_kind kind, int64_t n_tokens) {
+bench_gpu_list *bench_gpu_list_create(bench_session *s, mmla_list_kind kind, int64_t n_tokens) {
     const kind_of_list *k = kinds;
-    while (k->kind != kind) {
-        k++;
+    for (int i = 1; i < N_KINDS && k->kind != kind; i++) {
+        k = &kinds[i];
     }
-    shape *x = check_alloc(sizeof *x);
+    bench_gpu_list *x = check_alloc(sizeof *x);
     mmla_error err = {0};
-    *x = shape_create(s, k, n_tokens);
+    *x = with_inputs(s, k, n_tokens);
     if (bench_device_keep(&s->device, mmla_list_plan_create(s->ctx, &x->desc, &x->plan, &err),
                           &err)) {
         x->workspace = bench_arena_add(&x->arena, (int64_t)mmla_list_workspace_bytes(x->plan));
@@ -190,7 +190,7 @@ shape *bench_gpu_list_create(bench_session *s, mmla_list_kind kind, int64_t n_to
     return x;
 }
 
-void bench_gpu_list_destroy(shape *x) {
+void bench_gpu_list_destroy(bench_gpu_list *x) {
     mmla_list_plan_destroy(x->plan);
     for (int i = 0; i < x->n_arrays; i++) {
         check_buffer_destroy(&x->arrays[i].data);
@@ -199,7 +199,7 @@ void bench_gpu_list_destroy(shape *x) {
     free(x);
 }
 
-double bench_gpu_list_bytes(const shape *x) {
+double bench_gpu_list_bytes(const bench_gpu_list *x) {
     double bytes = 0.0;
     for (int i = 0; i < x->n_arrays; i++) {
         bytes += (double)x->arrays[i].data.bytes;
@@ -207,7 +207,8 @@ double bench_gpu_list_bytes(const shape *x) {
     return bytes;
 }
 
-mmla_status bench_gpu_list_call(const shape *x, bool overlap, void *stream, mmla_error *err) {
+mmla_status
+bench_gpu_list_call(const bench_gpu_list *x, bool overlap, void *stream, mmla_error *err) {
     mmla_list_args args = x->device;
     args.overlap = overlap;
     args.error = err;
@@ -219,7 +220,7 @@ static mmla_status call(void *job, int64_t i, void *stream, mmla_error *err) {
     return bench_gpu_list_call(job, false, stream, err);
 }
 
-void bench_gpu_list_verify(bench_session *s, shape *x, bench_row *row) {
+void bench_gpu_list_verify(bench_session *s, bench_gpu_list *x, bench_row *row) {
     mmla_error err = {0};
     mmla_list_plan *plan = NULL;
     mmla_status status = mmla_list_plan_create(s->host, &x->desc, &plan, &err);
@@ -256,7 +257,7 @@ static void run_shape(bench_session *s, const kind_of_list *k, int64_t n_tokens)
     if (row == NULL) {
         return;
     }
-    shape *x = bench_gpu_list_create(s, k->kind, n_tokens);
+    bench_gpu_list *x = bench_gpu_list_create(s, k->kind, n_tokens);
     row->bytes = bench_gpu_list_bytes(x);
     bench_replay r = bench_replay_create(&s->device, call, x, 1);
     row->fused = bench_replay_measure(&r, s->options.n_samples, bench_gpu_budget_s(s));

@@ -11,10 +11,10 @@ typedef struct bench_gpu_list bench_gpu_list;
 bench_gpu_list *bench_gpu_list_create(bench_session *s, mmla_list_kind kind, int64_t n_tokens);
 void bench_gpu_list_destroy(bench_gpu_list *x);
 
-/* Of all arrays, read and written. */
+/* Bytes of all arrays, those read and those written. */
 double bench_gpu_list_bytes(const bench_gpu_list *x);
 
-/* Enqueues the call. */
+/* Enqueues the call; overlap as in mmla_list_args. */
 mmla_status
 bench_gpu_list_call(const bench_gpu_list *x, bool overlap, void *stream, mmla_error *err);
 

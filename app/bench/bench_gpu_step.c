@@ -161,15 +161,18 @@ static void run_shape(bench_session *s, const char *op, bool overlap, int64_t n_
 
 void bench_gpu_step_run(bench_session *s) {
     static const int64_t decode[] = {1, 64, 256};
-    static const char *const ops[] = {"step", "step_apart"};
+    static const struct {
+        const char *op;
+        bool overlap;
+    } ops[] = {{"step", true}, {"step_apart", false}};
     if (s->options.heads.n > 0 && s->options.op == NULL) {
         return; /* asked about operations that have heads */
     }
     const bench_list tokens = bench_list_or(&s->options.tokens, decode, s->options.quick ? 1 : 3);
     for (int i = 0; i < tokens.n && bench_wants_formats(s, "528"); i++) {
         for (int k = 0; k < 2; k++) {
-            if (bench_wants_op(s, ops[k])) {
-                run_shape(s, ops[k], k == 0, tokens.values[i]);
+            if (bench_wants_op(s, ops[k].op)) {
+                run_shape(s, ops[k].op, ops[k].overlap, tokens.values[i]);
             }
         }
     }

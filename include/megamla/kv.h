@@ -60,9 +60,9 @@ MMLA_API mmla_status mmla_kv_insert_plan_create(mmla_context *ctx,
 MMLA_API void mmla_kv_insert_plan_destroy(mmla_kv_insert_plan *plan);
 MMLA_API const char *mmla_kv_insert_plan_implementation(const mmla_kv_insert_plan *plan);
 
-/* 0 on the CPU. On a CUDA device 0 up to a max_tokens of 2048; beyond, 32 bytes a row of max_tokens, or
- * a slot of the cache if those are fewer: a table in which the last of several rows for a slot is
- * found. */
+/* 0 on the CPU. On a CUDA device 0 up to a max_tokens of 2048; beyond, 16 bytes, and 32 for every row
+ * of max_tokens, or for every slot of the cache if those are fewer: a table in which the last of
+ * several rows for a slot is found. */
 MMLA_API size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan);
 
 /* mmla_kv_insert_run - store rows.
@@ -82,11 +82,13 @@ MMLA_API size_t mmla_kv_insert_workspace_bytes(const mmla_kv_insert_plan *plan);
  * stream   the CPU runs before it returns and takes NULL. CUDA enqueues on `stream` (a cudaStream_t)
  *          one kernel, or above 2048 slots two, and returns; it may be captured. A graph that is
  *          replayed reads the arrays anew: what is fixed is n_rows, n_slots and the pointers
- * overlap  CUDA, from capability 9.0 on: the call may begin while the launch before it on `stream` still
- *          runs, and what comes after it waits for both. For a caller who knows that neither reads nor
- *          writes what the other writes (both may add to one n_faults), and that the launch before is an
- *          ordinary one or a call of this library; of several such calls in a row all may run at the same
- *          time. Elsewhere it means nothing
+ * overlap  CUDA, from capability 9.0 on; elsewhere it means nothing. Not 0: the call may begin while
+ *          the launch before it on `stream` still runs. Of several such calls in a row all may run at
+ *          the same time as the launch before the first; the next ordinary launch waits for all. The
+ *          caller knows that none of these reads or writes what another writes, workspaces included
+ *          (all may add to one n_faults), that the launch before the first is an ordinary one or a
+ *          call of this library, and that no wait for an event lies between them. A call without
+ *          rows (or tokens) launches nothing: the launch before the next is the one before it
  * threads  any number of calls at once, on different slots and each with its own workspace
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
  *          MMLA_E_INDEX (CPU): a row that was to be written has a slot at or past the capacity, or a

@@ -90,8 +90,7 @@ typedef struct mmla_list_args {
     int32_t *out_right;        /* [T] */
     int32_t *n_faults;         /* may be NULL: illegal entries of query_start and span_start are
                                   added to it */
-    int32_t overlap;           /* not 0: may run at the same time as the call before it on the
-                                  stream, as mmla_kv_insert_run says (kv.h) */
+    int32_t overlap;           /* not 0: may run at the same time as the call before it, below */
     mmla_error *error;         /* may be NULL, host memory */
 } mmla_list_args;
 
@@ -148,6 +147,9 @@ MMLA_API size_t mmla_list_workspace_bytes(const mmla_list_plan *plan); /* 0 */
  * stream   the CPU runs before it returns and takes NULL. CUDA enqueues one kernel on `stream` (a
  *          cudaStream_t) and returns; it may be captured. A graph that is replayed reads the arrays
  *          anew: what is fixed is T, R, n_spans and the pointers
+ * overlap  as of mmla_kv_insert_run (kv.h), with all it asks for: from capability 9.0 on the call may
+ *          begin while the launch before it on `stream` still runs, and all such calls in a row at
+ *          the same time; none may read or write what another writes
  * threads  any number at once on one plan, each with its own outputs
  * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT, MMLA_E_SHAPE: nothing written
  *          MMLA_E_INDEX (CPU): an illegal entry; MMLA_E_NULL (CPU): span_start ends above 0 and spans

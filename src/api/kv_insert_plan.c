@@ -32,7 +32,8 @@ resolve(const mmla_kv_insert_desc *desc, mmla_kv_insert_problem *p, mmla_error *
     MMLA_RETURN_IF_FAILED(mmla_check_value(err, "ratio", desc->ratio, 0, 2)); /* 0 is 1 */
     p->desc.ratio = desc->ratio == 0 ? 1 : desc->ratio;
     MMLA_RETURN_IF_FAILED(mmla_check_enum(err, "scale_floor", (int)desc->scale_floor, 2));
-    if (desc->norm) {
+    p->desc.norm = desc->norm != 0;
+    if (p->desc.norm) {
         MMLA_RETURN_IF_FAILED(mmla_check_positive(err, "norm_eps", desc->norm_eps));
     }
     return mmla_check_range(err, "rope_positions", desc->rope_positions, 1,

@@ -32,6 +32,7 @@ typedef struct mmla_gpu {
     int32_t smem_bytes;    /* shared memory one block can have */
     int32_t sm_smem_bytes; /* shared memory of a multiprocessor */
     int64_t l2_bytes;
+    bool has_early; /* launches may be early: kernels and driver know how, in graphs too */
 } mmla_gpu;
 
 /* Fills gpu, or says why the device cannot be used: MMLA_E_DEVICE. */
@@ -59,8 +60,9 @@ typedef struct mmla_gpu_launch {
     uint32_t block;   /* threads of a block */
     uint32_t smem_bytes;
     uint32_t cluster; /* blocks that run at the same time, from capability 9.0 on; 0: any */
-    bool early; /* it may begin before the launch before it has ended, and waits by itself for what
-                         that wrote (gpu/order.cuh); before capability 9.0 it is one like any other */
+    bool early;       /* it may begin before the launch before it has ended, and waits for that by
+                         itself, at its end at the latest (gpu/order.cuh); without has_early
+                         it is one like any other */
 } mmla_gpu_launch;
 
 /* How many clusters of a launch run at the same time on an idle device, 0 when not even one does; of the

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/gpu.h"
 #include "base/gpu_probe.h"
@@ -93,6 +94,14 @@ static mmla_status check_code(mmla_gpu *gpu, mmla_error *err) {
     return MMLA_E_DEVICE;
 }
 
+/* Whether kernels for this capability can be launched early, as edges of a graph too, which runtime
+ * and driver have since CUDA 12.3. */
+static bool early_is_known(int32_t code) {
+    int driver = 0, runtime = 0;
+    return code >= 90 && cudaDriverGetVersion(&driver) == cudaSuccess &&
+           cudaRuntimeGetVersion(&runtime) == cudaSuccess && driver >= 12030 && runtime >= 12030;
+}
+
 mmla_status mmla_gpu_open(int32_t index, mmla_gpu *gpu, mmla_error *err) {
     int n = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
@@ -125,11 +134,10 @@ mmla_status mmla_gpu_open(int32_t index, mmla_gpu *gpu, mmla_error *err) {
             "is CUDA device %d, but its compute capability is %d.%d, must have %s", (int)index,
             (int)major, (int)minor, missing);
     }
-    const mmla_status status = check_code(&g, err);
-    if (status == MMLA_OK) {
-        *gpu = g;
-    }
-    return status;
+    MMLA_RETURN_IF_FAILED(check_code(&g, err));
+    g.has_early = early_is_known(g.code);
+    *gpu = g;
+    return MMLA_OK;
 }
 
 const char *mmla_gpu_missing(uint32_t needed, uint32_t have) {
@@ -233,7 +241,7 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
             .val.clusterDim = {.x = launch->cluster, .y = 1, .z = 1},
         };
     }
-    if (launch->early && gpu->code >= 90) {
+    if (launch->early && gpu->has_early) {
         attributes[n_attributes++] = (cudaLaunchAttribute){
             .id = cudaLaunchAttributeProgrammaticStreamSerialization,
             .val.programmaticStreamSerializationAllowed = 1,

@@ -14,7 +14,7 @@
 #include "kv/layout.h"
 
 typedef struct mmla_kv_insert_problem {
-    mmla_kv_insert_desc desc; /* row_stride and ratio resolved */
+    mmla_kv_insert_desc desc; /* row_stride and ratio resolved, norm 0 or 1 */
     mmla_kv_view cache;
     int32_t dims;      /* 512, or 128 for index keys */
     int32_t n_threads; /* of the CPU */

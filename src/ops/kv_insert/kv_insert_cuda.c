@@ -1,9 +1,9 @@
-/* kv_insert_cuda.c - the kernel of a format, and its one or two launches. */
+/* kv_insert_cuda.c - the kernels of a format, one a step, and the one or two launches of a call. */
 #include "base/check.h"
 #include "ops/kv_insert/kv_insert_cuda.h"
 
 static const void *kernel_of(const mmla_kv_insert_problem *p, kv_insert_step step) {
-    static const void *const kernels[][3][2] = {
+    static const void *const kernels[][KV_INSERT_STEPS][2] = {
 #define STEP(name) {(const void *)kv_insert_cuda_##name, (const void *)kv_insert_cuda_##name##_norm}
 #define KERNELS(format) \
     { STEP(format##_scan), STEP(format##_claim), STEP(format##_repair) }
@@ -20,7 +20,7 @@ static const void *kernel_of(const mmla_kv_insert_problem *p, kv_insert_step ste
 
 mmla_status mmla_kv_insert_cuda_prepare(void *problem, mmla_error *err) {
     const mmla_kv_insert_problem *p = problem;
-    for (kv_insert_step step = KV_INSERT_SCAN; step <= KV_INSERT_REPAIR; step++) {
+    for (kv_insert_step step = KV_INSERT_SCAN; step < KV_INSERT_STEPS; step++) {
         MMLA_RETURN_IF_FAILED(mmla_gpu_kernel_load(&p->gpu, kernel_of(p, step), 0, err));
     }
     return MMLA_OK;
@@ -53,17 +53,17 @@ mmla_status mmla_kv_insert_cuda(const mmla_kv_insert_problem *p,
                                      .warp_rows = scan ? 1 : warp_rows_of(p, n),
                                      .n_claims = kv_insert_n_claims(p, n),
                                      .table = scan ? NULL : workspace};
+    /* Both launches wait for the one before: the first at its end, the second at once. */
     mmla_gpu_launch launch = {.kernel = kernel_of(p, scan ? KV_INSERT_SCAN : KV_INSERT_CLAIM),
                               .grid = {kv_insert_n_blocks(n, params.warp_rows), 1, 1},
                               .block = KV_INSERT_THREADS,
-                              .early =
-                                  args->overlap != 0}; /* waits for the one before at its end */
+                              .early = args->overlap != 0};
     MMLA_RETURN_IF_FAILED(mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error));
     if (scan) {
         return MMLA_OK;
     }
     launch.kernel = kernel_of(p, KV_INSERT_REPAIR);
     launch.grid[0] = (uint32_t)mmla_min_i64(launch.grid[0], p->gpu.n_sms);
-    launch.early = true; /* and waits for the first by itself */
+    launch.early = true;
     return mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error);
 }

@@ -14,14 +14,16 @@
  *            rows (HBM) --2 x 16 B a lane, a row ahead--> words[8], 16 bf16 of a lane
  *                --[squares --> smem, transposed --> 16 partial sums --> r]--> words[8]
  *                --last four lanes: --> smem --a pair a lane, cos_sin (L2)--> smem --> words[8]
- *                --unpacked: from here the next row is loaded--> x[16], fp32
- *                --maxima, shuffled between lanes of a group--> scale --> codes
+ *                --maxima of pairs, and unpacked: from here the next row is loaded--> x[16], fp32
+ *                --maxima shuffled between lanes of a group--> scale --> codes
  *                --16 or 8 B a lane, one byte a group--> cache (HBM)
+ *            slots --claims, behind the rows--> table (L2) --second launch--> owners
  *
  * TILES      lane l has dims 16 l .. 16 l + 15: no group is smaller, 16 codes of e4m3 are one store,
  *            and the rotated dims are whole lanes. They would be rotated by four lanes while 28 wait,
  *            so they go to all lanes, a pair each, and back. A block has up to 256 rows, so that each
- *            of its threads has one to look up; its warps take every eighth, or four keys of 32.
+ *            of its threads has one to look up; its warps take every eighth, or four keys of 32. A
+ *            block of a repair takes every gridDim-th of what are blocks' rows before.
  *
  * ROLES      the first threads of a block look up places and deal with duplicates; all convert
  *
@@ -35,7 +37,11 @@
  *            regs   65536 / (4 x 256), so 64 a thread; with norm 65536 / (3 x 256), so 80
  *            flight 32 warps x 1 KiB a multiprocessor, of rows that wait while others are converted
  *
- * BARRIERS   __syncthreads: places and weights written; of a scan, bits written
+ * BARRIERS   __syncthreads: places and weights written; of a scan, bits written; of a repair, before
+ *            places are written again. __syncwarp: pairs and squares of a warp, written and read
+ *
+ * ORDER      every launch lets the next begin at once. Scan and claim wait for the launch before at
+ *            their end, so that an overlapping call does not end before it; a repair waits first
  *
  * NUMERICS   the bytes of kv_insert_ref.c (kv_insert_encode.cuh)
  *
@@ -137,7 +143,8 @@ INLINE uint32_t find_places(const kv_insert_params *p,
     return 0;
 }
 
-/* The rows of one tile; all but `call` and `tile` are constants of each kernel. */
+/* The rows of a tile; step, format and norm are constants of each kernel. `call` is the number of a
+ * repair's call; a claim reads it with its first loads, and a scan has none. */
 INLINE void insert(const kv_insert_params *p,
                    const kv_insert_step step,
                    const mmla_kv_format format,
@@ -248,7 +255,7 @@ INLINE void insert(const kv_insert_params *p,
     }
 }
 
-/* A launch. A repair has fewer blocks than tiles: nearly always it finds nothing to do. */
+/* A launch. A repair has a block a multiprocessor at most: nearly always it finds nothing to do. */
 INLINE void run(const kv_insert_params *p,
                 const kv_insert_step step,
                 const mmla_kv_format format,

@@ -32,7 +32,8 @@ enum {
 typedef enum kv_insert_step {
     KV_INSERT_SCAN, /* looks at all later slots, and stores the last row */
     KV_INSERT_CLAIM, /* stores every row, in any order, claims its slot and tells whether another did */
-    KV_INSERT_REPAIR /* if so, stores the last row of every slot again */
+    KV_INSERT_REPAIR, /* if so, stores the last row of every slot again */
+    KV_INSERT_STEPS
 } kv_insert_step;
 
 /* A claim: the number of a call in the high half, a row of it in the low. */
@@ -45,6 +46,12 @@ typedef struct kv_insert_table {
     uint32_t next; /* written by the first launch */
     kv_insert_claim claims[];
 } kv_insert_table;
+
+static_assert(sizeof(kv_insert_table) == 16, "kv.h says so");
+
+MMLA_INLINE kv_insert_claim kv_insert_claim_of(uint32_t call, uint32_t row) {
+    return (kv_insert_claim)call << 32 | row;
+}
 
 typedef struct kv_insert_params {
     mmla_kv_insert_problem problem;
@@ -68,21 +75,21 @@ MMLA_INLINE uint32_t kv_insert_n_blocks(int64_t n, int32_t warp_rows) {
     return (uint32_t)((n + block_rows - 1) / block_rows);
 }
 
-/* Claims. Rows that are to be written claim their slots in an open hash table of row numbers with
- * linear probing; of several rows of a slot the last has its place in the end.
+/* Claims. Rows that are to be written claim their slots in an open hash table with linear probing; of
+ * several rows of a slot the last has its place in the end.
  *
- * Nobody empties the table first, which would be a launch of its own. A claim bears the number of its
- * call, and calls count on in the table: the first launch reads the number and leaves the next beside
- * it, the second takes that over, so that none reads what others of its own write. But whatever the
- * table holds has to be harmless, and a number may be there by chance or from a call before: it is a
- * claim only if a row of this call has it, which is to be written, and whose search comes by that place.
- * That tells the truth, whoever wrote it. What is a claim stays one: it is only replaced by that of a
- * later row of the same slot. So all rows of a slot stop at the same place, the first that is theirs or
- * no claim.
+ * Nobody empties the table first, which would be a launch of its own. A claim bears the number of
+ * its call, and calls count on in the table: the first launch reads the number and leaves the next
+ * beside it, the second takes that over, so that none reads what others of its own launch write.
+ * But whatever the table holds has to be harmless, and a number may be there by chance or from a
+ * call before: it is a claim only if a row of this call has it, which is to be written, and whose
+ * search comes by that place. That tells the truth, whoever wrote it. What is a claim stays one: it
+ * is only replaced by that of a later row of the same slot. So all rows of a slot stop at the same
+ * place, the first that is theirs or no claim.
  *
  * A search ends after KV_INSERT_PROBES places. A slot that has found none is looked for among all
- * later slots when the records are repaired, which is slow and asks for a table full of old claims, or
- * for slots chosen to collide.
+ * later slots when the records are repaired, which is slow and asks for a table full of claims that
+ * bear the call's number already, or for slots chosen to collide.
  */
 
 /* No more than an index of 32 bits reaches; none for an empty cache. At least three quarters of the
@@ -107,7 +114,8 @@ MMLA_INLINE uint32_t kv_insert_claim_steps(uint32_t first, uint32_t at, uint32_t
     return at >= first ? at - first : at + (n_claims - first);
 }
 
-/* The slot that row `row`, found at a place, claims; -1 when that is no claim. */
+/* The slot that row `row`, found at a place, claims; -1 when that is no claim, whatever number it
+ * bears. */
 MMLA_INLINE int64_t kv_insert_claim_slot(const kv_insert_params *p, uint32_t row, uint32_t at) {
     if (row >= p->args.n_slots) {
         return -1;

@@ -277,19 +277,20 @@ static void fill_table(int kind,
         return;
     }
     table->call = table->next = (uint32_t)test_rng_next(rng) * (kind != TABLE_ZEROS);
-    const kv_insert_claim call = (kv_insert_claim)table->call << 32;
-    table->loser = call | (uint32_t)test_rng_below(rng, n);
+    const uint32_t call = table->call;
+    table->loser = kv_insert_claim_of(call, (uint32_t)test_rng_below(rng, n));
     for (uint32_t i = 0; i < n_claims; i++) {
-        table->claims[i] = kind == TABLE_ZEROS      ? 0
-                           : kind == TABLE_ROWS     ? call | (uint32_t)test_rng_below(rng, n)
-                           : kind == TABLE_LAST_ROW ? call | (uint32_t)(n - 1)
-                                                    : test_rng_next(rng);
+        const uint32_t row = (uint32_t)(kind == TABLE_LAST_ROW ? n - 1 : test_rng_below(rng, n));
+        table->claims[i] = kind == TABLE_ZEROS ? 0
+                           : kind == TABLE_ROWS || kind == TABLE_LAST_ROW
+                               ? kv_insert_claim_of(call, row)
+                               : test_rng_next(rng);
     }
     /* Rows at all places that their searches come by: those of other slots find none and give up. */
     for (uint32_t t = 0; t < n && kind == TABLE_CROWDED; t++) {
         uint32_t at = of[t] < 0 ? 0 : kv_insert_claim_first(of[t], n_claims);
         for (int i = 0; i < KV_INSERT_PROBES && of[t] >= 0; i++) {
-            table->claims[at] = call | t;
+            table->claims[at] = kv_insert_claim_of(call, t);
             at = kv_insert_claim_next(at, n_claims);
         }
     }

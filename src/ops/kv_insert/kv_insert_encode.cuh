@@ -1,12 +1,12 @@
 /* kv_insert_encode.cuh - a row of 512 in a warp, or four keys of 128: normalised, rotated, quantised.
  *
  * PROBLEM    A lane has 16 dims, in words of two bf16. normalise, then rotate_row or rotate_lane, then
- *            unpack, then the encoder of a format, which stores the codes of a lane.
+ *            unpack and lane_amax, then the encoder of a format, which stores the codes of a lane.
  *
  * NUMERICS   Every operation is rounded where kv_insert_ref.c rounds it. Where another way is taken, it
  *            is proved to end at the same code (kv_insert_cuda.h) and tested with every value.
  *
- * COST       a row, counted in the machine code for Hopper: rotation 16 instructions, maxima 20,
+ * COST       a row, counted in the machine code for Hopper: rotation 16 instructions, maxima 16,
  *            codes of e4m3 40, of e2m1 90, norm 200. Four lanes have the dims that are rotated, and
  *            by themselves would keep the warp for 75 instructions.
  */
@@ -62,7 +62,7 @@ typedef struct norm_smem {
 static_assert(sizeof(norm_smem) == 28160, "the budget of kv_insert_cuda.cu");
 
 /* A lane's part of a row. Not by __ldg: such loads the compiler may move behind the stores of the row
- * before, which they are to overlap. */
+ * before, which they are to overlap; gpu_load16 is volatile. */
 INLINE void load_row(const uint16_t *part, uint32_t words[WORDS]) {
     const uint4 a = gpu_load16(part), b = gpu_load16(part + 8);
     words[0] = a.x, words[1] = a.y, words[2] = a.z, words[3] = a.w;
@@ -186,8 +186,7 @@ INLINE void unpack(const uint32_t words[WORDS], float x[KV_INSERT_LANE_DIMS]) {
     }
 }
 
-/* Largest magnitude of a lane's numbers, NaN ignored: of a number and a NaN, quiet or signalling, the
- * GPU's maximum is the number. */
+/* Largest magnitude of a lane's numbers, NaN ignored; 0 when all are NaN. */
 INLINE float lane_amax(const uint32_t words[WORDS]) {
     uint32_t most = gpu_abs_bf16x2(words[0]);
 #pragma unroll
@@ -296,7 +295,7 @@ INLINE void encode_v41_fp8(const float x[KV_INSERT_LANE_DIMS],
 
 INLINE void encode_v41_fp4(
     const float x[KV_INSERT_LANE_DIMS], float amax, int sub, uint8_t *data, uint8_t *scale) {
-    const float raw = kv_insert_e2m1_raw_scale(group_amax(amax, 1));
+    const float raw = kv_insert_e2m1_raw_scale(amax); /* a group is a lane */
     const uint32_t code = gpu_e4m3x2_from_f32x2(raw, 0.0f);
     const float factor = __fdividef(0x1p-14f, gpu_f32x2_from_e4m3x2(code).x);
     uint32_t eight[WORDS / 4];

@@ -7,10 +7,10 @@
  *            independent loads that are under way together with those of the rows. A thread compares
  *            each with the eight, in 32 bits.
  *
- * CLAIMS     One table for all blocks (kv_insert_cuda.h). Rows claim while they are stored, and a row
- *            that meets another of its slot leaves a note. Only then does the next launch store the
- *            owner of each slot again: whoever stored in between was some other row of the call. It
- *            begins while the first still runs, and waits for its end.
+ * CLAIMS     One table for all blocks (kv_insert_cuda.h). A block's rows claim once they are stored,
+ *            and a row that meets another of its slot leaves a note. If there is one, the next
+ *            launch stores the owner of each slot again; until then a slot has some row of the call.
+ *            That launch begins while the first still runs, and waits for its end.
  *
  * LIMITS     Every index is looked at before an address is formed from it: a number in the table is a
  *            row only below n_slots. A search ends after KV_INSERT_PROBES places, whatever is there.
@@ -100,7 +100,7 @@ INLINE int64_t slot_of(const kv_insert_params *p,
  * left, one of them that loses is noted: one is enough. */
 INLINE void claim(const kv_insert_params *p, uint32_t call, uint32_t t, int64_t slot) {
     kv_insert_claim *claims = p->table->claims;
-    const kv_insert_claim own = (kv_insert_claim)call << 32 | t;
+    const kv_insert_claim own = kv_insert_claim_of(call, t);
     kv_insert_claim loser = own;
     uint32_t at = kv_insert_claim_first(slot, p->n_claims);
 #pragma unroll 1 /* nearly always the first place ends it */

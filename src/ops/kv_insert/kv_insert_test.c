@@ -349,7 +349,7 @@ static void insert_zero_rows_need_no_pointer(void **state) {
 }
 
 static void with_norm(insert_fixture *f) {
-    f->desc.norm = 1;
+    f->desc.norm = 2; /* whatever is not 0 */
 }
 
 static void zero_row(insert_fixture *f) {

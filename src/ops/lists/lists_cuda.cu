@@ -22,10 +22,12 @@
  *            Candidate i of a tile is held by warp i / (32 * n), thread i mod 32, as its number
  *            i / 32 mod n of n: loads are of 32 neighbours, and order is warp, number, thread.
  *
- * BUDGET     smem 64 B (wide); registers bound nothing: a thread holds 8 entries and 8 votes
+ * BUDGET     smem 64 B (wide); registers 64 a thread: it holds 8 entries and 8 votes
  *
  * BARRIERS   wide: one a tile, between the warps' counts and their sum. Counts of two tiles alternate,
  *            so a warp may write the next before the others have read the last.
+ *
+ * ORDER      every kernel lets the next launch begin at once, and waits for the one before at its end
  *
  * NUMERICS   integers; 64-bit offsets
  *
