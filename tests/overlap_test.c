@@ -2,9 +2,10 @@
  *
  * Contract: with `overlap` the results are those without, and an ordinary call behind finds all of
  * them complete. An insert, of few rows or of many, and two builders of lists, of which the last two
- * overlap, the insert first or last; then a gather, which overlaps nothing, of all records that the insert wrote. Enqueued one by one, in a
- * graph, and in that graph again on other inputs. Then a long call on a few multiprocessors, a short
- * one that overlaps it, and a copy of what the long one writes. Skipped where there is no GPU.
+ * overlap, the insert first or last; then a gather, which overlaps nothing, of all records that the
+ * insert wrote. Enqueued one by one, in a graph, and in that graph again on other inputs. Then a
+ * long call on a few multiprocessors, a short one that overlaps it, and a copy of what the long one
+ * writes. Skipped where there is no GPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>

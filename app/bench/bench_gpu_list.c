@@ -1,5 +1,6 @@
 /* bench_gpu_list.c - the builders of lists on a GPU. They are built once a step and read by every
  * layer, so a launch is most of what they cost. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,7 @@ bench_gpu_list *bench_gpu_list_create(bench_session *s, mmla_list_kind kind, int
     for (int i = 1; i < N_KINDS && k->kind != kind; i++) {
         k = &kinds[i];
     }
+    assert(k->kind == kind);
     bench_gpu_list *x = check_alloc(sizeof *x);
     mmla_error err = {0};
     *x = with_inputs(s, k, n_tokens);

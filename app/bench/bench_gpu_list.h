@@ -1,4 +1,4 @@
-/* bench_gpu_list.h - one builder of lists with its inputs, for rows of its own and for a decode step. */
+/* bench_gpu_list.h - a builder of lists with its inputs, for rows of its own and for a decode step. */
 #ifndef APP_BENCH_BENCH_GPU_LIST_H
 #define APP_BENCH_BENCH_GPU_LIST_H
 
@@ -6,8 +6,8 @@
 
 typedef struct bench_gpu_list bench_gpu_list;
 
-/* WINDOW, COMPRESSED or COMPRESSED_SLOTS of n_tokens requests of a token, or COMBINED of a few. The device
- * keeps a failure. */
+/* WINDOW, COMPRESSED or COMPRESSED_SLOTS of n_tokens requests of a token, or COMBINED of a few; no
+ * other kind. The device keeps a failure. */
 bench_gpu_list *bench_gpu_list_create(bench_session *s, mmla_list_kind kind, int64_t n_tokens);
 void bench_gpu_list_destroy(bench_gpu_list *x);
 

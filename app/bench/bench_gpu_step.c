@@ -1,6 +1,6 @@
-/* bench_gpu_step.c - what a decode step does before attention on a GPU, once for all layers or once a
- * layer: rows into window records, normalised and rotated, and the lists of both caches. As three
- * calls that overlap, and as three one after the other.
+/* bench_gpu_step.c - what a decode step does before attention on a GPU: rows into window records,
+ * normalised and rotated, and the lists of both caches. As three calls that overlap, and as three
+ * one after the other.
  */
 #include <stdio.h>
 #include <string.h>
