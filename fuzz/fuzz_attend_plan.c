@@ -4,6 +4,7 @@
  * plan NULL and a message; a plan that was made answers its queries. The first byte picks the
  * operation, the rest fill its description.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -134,6 +135,8 @@ static void try_kv_gather(mmla_context *ctx, struct take *t) {
     d.table_stride = take_i64(t);
     d.row_stride = take_i64(t);
     d.implementation = take_implementation(t);
+    d.ratio = take_i32(t);
+    d.window = take_i32(t);
     mmla_error err = {0};
     mmla_kv_gather_plan *plan = (mmla_kv_gather_plan *)t;
     const mmla_status status = mmla_kv_gather_plan_create(ctx, &d, &plan, &err);
@@ -212,11 +215,53 @@ static void try_project(mmla_context *ctx, struct take *t) {
     }
 }
 
+/* Its own fields first: those of attention are many, and most must be 0. */
+static mmla_prefill_desc take_prefill(struct take *t) {
+    mmla_prefill_desc d = {0};
+    d.route = (mmla_prefill_route)take_enum(t, 3);
+    d.max_requests = take_i64(t);
+    d.window = take_i32(t);
+    d.ratio = take_i32(t);
+    d.topk_width = take_i32(t);
+    d.topk_stride = take_i64(t);
+    d.window_table_width = take_i32(t);
+    d.window_table_stride = take_i64(t);
+    d.compressed_table_width = take_i32(t);
+    d.compressed_table_stride = take_i64(t);
+    d.max_rows = take_i64(t);
+    d.attend = take_attend(t);
+    return d;
+}
+
+static void try_prefill(mmla_context *ctx, struct take *t) {
+    const mmla_prefill_desc d = take_prefill(t);
+    mmla_error err = {0};
+    mmla_prefill_plan *plan = (mmla_prefill_plan *)t;
+    const mmla_status status = mmla_prefill_plan_create(ctx, &d, &plan, &err);
+    check_outcome(status, plan, &err);
+    if (plan != NULL) {
+        /* A list and its length for each token, and the rows, so no product did wrap. */
+        const bool by_workspace = d.route == MMLA_PREFILL_WORKSPACE;
+        const size_t lists = (size_t)d.attend.max_tokens * 4 * ((size_t)d.window + 1);
+        const size_t picks = (size_t)d.attend.max_tokens * 4 * (size_t)d.topk_width;
+        const size_t rows = by_workspace ? (size_t)d.max_rows * MMLA_LATENT_DIM * 2 : 0;
+        require(mmla_prefill_workspace_bytes(plan) >= lists + picks + rows,
+                "prefill workspace is smaller than what it holds");
+        require(mmla_prefill_plan_implementation(plan, MMLA_PREFILL_PAGED) != NULL,
+                "no implementation name");
+        require((mmla_prefill_plan_implementation(plan, MMLA_PREFILL_WORKSPACE) != NULL) ==
+                    by_workspace,
+                "another route than the CPU takes");
+        mmla_prefill_plan_destroy(plan);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static void (*const tries[])(mmla_context *, struct take *) = {
-        try_attend, try_chain, try_kv_insert, try_kv_gather, try_list, try_weights, try_project,
+        try_attend, try_chain,   try_kv_insert, try_kv_gather,
+        try_list,   try_weights, try_project,   try_prefill,
     };
     struct take t = {data, size};
     const size_t op = take_byte(&t) % (sizeof tries / sizeof tries[0]);

@@ -19,6 +19,12 @@ def attend(heads, out_form, window, compressed, kind=0, op=0):
             width, N[4096] if kind else N[0], 0, 0, N[1], EPS]
 
 
+def prefill(route, window, compressed, ratio, tokens=1000):
+    topk, table = (N[0], N[0]) if ratio == 0 else (N[512], N[64])
+    return [7, route, N[8], N[128], N[ratio], topk, N[0], N[64], N[0], table, N[0], N[4096],
+            0, N[64], N[tokens], SCALE, 1, 0, N[0], N[4096], *window, *compressed]
+
+
 V4, FP8, FP4 = cache(1), cache(2), cache(3)
 NONE = [0, N[0], N[0], N[0]]
 SEEDS = {
@@ -33,6 +39,8 @@ SEEDS = {
     "kv_insert_index": [2, *cache(4), N[1000], N[4096]],
     "kv_insert_wrap": [2, 1, N[65536], N[2 ** 31 - 1], N[0], N[1000], N[4096]],
     "kv_gather": [3, *V4, N[1000], N[129], N[4096], N[128]],
+    "kv_gather_records": [3, *FP4, N[1000], N[129], N[4096], N[0], N[0], N[0], 0, N[2]],
+    "kv_gather_window": [3, *FP8, N[1000], N[129], N[4096], N[128], N[0], N[0], 0, N[1], N[128]],
     "list_window": [4, 0, N[1000], N[64], N[128], N[64], N[1000], N[512], N[128]],
     "list_draft": [4, 1, N[1000], N[64], N[128], N[64], N[1000], N[512], N[512]],
     "list_compressed": [4, 2, N[1000], N[64], N[0], N[64], N[1000], N[512], N[512], N[512]],
@@ -47,6 +55,10 @@ SEEDS = {
     "weights_q": [5, 3, N[64], N[1000]],
     "project": [6, N[8], N[1000], N[0]],
     "project_bytes": [6, N[1], N[2 ** 31 - 1], N[1024], 1],
+    "prefill_paged": prefill(1, FP8, FP4, 2),
+    "prefill_workspace": prefill(2, V4, V4, 1),
+    "prefill_window_only": prefill(2, FP8, NONE, 0),
+    "prefill_most_tokens": prefill(2, FP8, FP4, 2, 2 ** 31 - 1),
     "raw": [0] + [0xFF, 1, 2, 3, 4, 5, 6, 7, 8] * 12,
     "empty": [],
 }

@@ -65,6 +65,23 @@ static mmla_attend_desc attend_desc(void) {
     };
 }
 
+/* By the workspace, which takes the plans of both routes. */
+static mmla_prefill_desc prefill_desc(void) {
+    mmla_prefill_desc d = {
+        .attend = attend_desc(),
+        .max_requests = 4,
+        .window = 128,
+        .ratio = 2,
+        .topk_width = 512,
+        .window_table_width = 8,
+        .compressed_table_width = 8,
+        .max_rows = 1024,
+        .route = MMLA_PREFILL_WORKSPACE,
+    };
+    d.attend.list_width = d.attend.compressed_width = 0;
+    return d;
+}
+
 /* Casting a plan's pointer to void * needs a variable of its own type in between. */
 #define CREATE(op, ...)                                                               \
     static mmla_status op##_create(mmla_context *ctx, void **made, mmla_error *err) { \
@@ -95,6 +112,7 @@ CREATE(list,
         .width = 128})
 CREATE(weights, {.kind = MMLA_WEIGHTS_PERMUTE_WO_A, .rows = 64})
 CREATE(project, {.n_groups = 8, .max_tokens = 16})
+CREATE(prefill, prefill_desc())
 #undef CREATE
 
 static void check_every_failure(create_fn create, void (*destroy)(void *)) {
@@ -142,6 +160,7 @@ TEST(kv_gather)
 TEST(list)
 TEST(weights)
 TEST(project)
+TEST(prefill)
 #undef TEST
 
 static void context_create_fails_cleanly_at_its_allocation(void **state) {
@@ -168,6 +187,7 @@ int main(void) {
         TEST(list),
         TEST(weights),
         TEST(project),
+        TEST(prefill),
 #undef TEST
     };
     return cmocka_run_group_tests_name("alloc_failure", tests, NULL, NULL);

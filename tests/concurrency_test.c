@@ -97,6 +97,60 @@ static void close_chain(void) {
     attend_fixture_destroy(&attend);
 }
 
+/* prefill of attend's tokens, those of two requests, by the workspace: the route with most steps. The
+ * requests of each caller have other lengths, so that rows in the wrong workspace are other keys. */
+enum { PREFILL_REQUESTS = 2, PREFILL_TOPK = 3, PREFILL_TABLE = 2 };
+static mmla_prefill_plan *prefill_plan;
+
+static struct needs open_prefill(void) {
+    mmla_prefill_desc desc = {.attend = attend.desc,
+                              .max_requests = PREFILL_REQUESTS,
+                              .window = 8,
+                              .ratio = 2,
+                              .topk_width = PREFILL_TOPK,
+                              .window_table_width = PREFILL_TABLE,
+                              .compressed_table_width = PREFILL_TABLE,
+                              .max_rows = 100,
+                              .route = MMLA_PREFILL_WORKSPACE};
+    desc.attend.list_width = desc.attend.compressed_width = 0;
+    assert_int_equal(mmla_prefill_plan_create(attend.ctx, &desc, &prefill_plan, NULL), MMLA_OK);
+    return attend_needs(mmla_prefill_workspace_bytes(prefill_plan));
+}
+
+static mmla_status run_prefill(int caller, void *workspace, const test_buffer *out) {
+    static const int32_t query_start[] = {0, 2, 5}, query_lens[] = {2, 3};
+    static const int32_t request[5] = {0, 0, 1, 1, 1};
+    const int32_t seq_lens[] = {17 + caller, 28 + caller};
+    static const int32_t topk[5 * PREFILL_TOPK] = {7, 0, 3, 1, 2, 5, 0, 12, 6, 9, 4, 8, 3, 2, 11};
+    static const int32_t table[PREFILL_REQUESTS * PREFILL_TABLE] = {2, 0, 1, 2};
+    const mmla_attend_args a = attend_args(out);
+    const mmla_prefill_args args = {.n_tokens = a.n_tokens,
+                                    .n_requests = PREFILL_REQUESTS,
+                                    .host_query_lens = query_lens,
+                                    .host_seq_lens = seq_lens,
+                                    .q = a.q,
+                                    .positions = a.positions,
+                                    .cos_sin = a.cos_sin,
+                                    .sink = a.sink,
+                                    .query_start = query_start,
+                                    .seq_lens = seq_lens,
+                                    .request = request,
+                                    .topk = topk,
+                                    .window_table = table,
+                                    .compressed_table = table,
+                                    .window_cache = a.window_cache,
+                                    .compressed_cache = a.compressed_cache,
+                                    .out = a.out,
+                                    .out_scale = a.out_scale,
+                                    .lse = a.lse,
+                                    .max_logits = a.max_logits};
+    return mmla_prefill_run(prefill_plan, &args, workspace, NULL);
+}
+
+static void close_prefill(void) {
+    mmla_prefill_plan_destroy(prefill_plan);
+}
+
 static gather_fixture gathered;
 static mmla_kv_gather_plan *gather_plan;
 
@@ -263,9 +317,10 @@ static void close_project(void) {
     mmla_project_plan_destroy(project_plan);
 }
 
-/* chain uses attend's inputs, so it is closed after it. */
+/* chain and prefill use attend's inputs, which chain gives back. */
 static const struct operation operations[] = {
     {"attend", open_attend, run_attend, close_attend},
+    {"prefill", open_prefill, run_prefill, close_prefill},
     {"chain", open_chain, run_chain, close_chain},
     {"kv_gather", open_gather, run_gather, close_gather},
     {"kv_insert", open_insert, run_insert, close_insert},

@@ -1,5 +1,9 @@
 /* check_kv_gather.c - every implementation of kv_gather gives the reference's rows and no others.
  *
+ * The reference is asked for the same call in plain words: how many records each request has and takes
+ * is worked out here, so that it is no opinion of the library what a ratio, a window or rows of the call
+ * mean.
+ *
  * Caches hold random bytes: every code under every scale, NaN codes and NaN scales among them. The
  * last cases are large: more requests than 16 bits count, and pages that begin beyond 2^31 bytes.
  */
@@ -16,7 +20,8 @@ enum { CASES_QUICK = 100, CASES_DRAWN = 1500, CASE_MANY = CASES_DRAWN, CASE_FAR,
 typedef struct gather_case {
     mmla_kv_gather_desc desc;
     mmla_kv_gather_args args;
-    check_buffer cache, table, seq_lens, gather_lens;
+    check_buffer cache, table, seq_lens, gather_lens, query_start;
+    check_buffer has, takes; /* [R] records of each request, and how many of them are wanted */
     int32_t n_faults;
     int64_t out_elements;
     device_part parts[PAGES_MAX]; /* the pages' records */
@@ -24,15 +29,62 @@ typedef struct gather_case {
     char shape[CHECK_TEXT_BYTES];
 } gather_case;
 
+/* M and offset of the call. */
+static int64_t rows_of(const gather_case *c) {
+    return c->args.rows > 0 ? c->args.rows : c->desc.rows;
+}
+
+static int64_t offset_of(const gather_case *c) {
+    return c->args.rows > 0 ? c->args.offset : c->desc.offset;
+}
+
+static int64_t clamp(int64_t x, int64_t most) {
+    return x < 0 ? 0 : x < most ? x : most;
+}
+
+/* How many of its `has` records request r takes: the last gather_lens, all, or those from the first
+ * position on that a query of the call sees. */
+static int64_t wanted_of(const gather_case *c, int64_t r, int64_t has) {
+    if (c->args.gather_lens != NULL) {
+        return clamp(c->args.gather_lens[r], has);
+    }
+    if (c->desc.window == 0) {
+        return has;
+    }
+    const int32_t *start = c->args.query_start + r;
+    const int64_t first_query = has - clamp((int64_t)start[1] - start[0], has);
+    return has - clamp(first_query - c->desc.window + 1, has);
+}
+
+static void draw_queries(gather_case *c, check_rng *rng) {
+    const int64_t n = c->args.n_requests;
+    const int32_t wild[] = {INT32_MIN, -1, 0, INT32_MAX};
+    c->query_start = check_buffer_create((n + 1) * 4, 4, 0xFF);
+    int32_t *starts = (int32_t *)c->query_start.data, start = (int32_t)check_rng_below(rng, 9);
+    for (int64_t r = 0; r <= n; r++) {
+        starts[r] = check_rng_chance(rng, 0.05) ? wild[check_rng_below(rng, 4)] : start;
+        start += (int32_t)check_rng_below(rng, check_rng_chance(rng, 0.5) ? 3 : 200);
+    }
+    c->args.query_start = starts;
+}
+
 static void draw_requests(gather_case *c, bool with_gather_lens, check_rng *rng) {
     const mmla_kv_gather_desc *d = &c->desc;
+    const int64_t n = c->args.n_requests, room = rows_of(c) - offset_of(c);
     const int64_t reach = (int64_t)d->table_width * d->cache.page_tokens;
     const int32_t wild[] = {INT32_MIN, -1, 0, INT32_MAX};
-    c->table = check_buffer_create(c->args.n_requests * d->table_stride * 4, 4, 0xFF);
-    c->seq_lens = check_buffer_create(c->args.n_requests * 4, 4, 0xFF);
-    c->gather_lens =
-        with_gather_lens ? check_buffer_create(c->args.n_requests * 4, 4, 0xFF) : (check_buffer){0};
-    for (int64_t r = 0; r < c->args.n_requests; r++) {
+    c->table = check_buffer_create(n * d->table_stride * 4, 4, 0xFF);
+    c->seq_lens = check_buffer_create(n * 4, 4, 0xFF);
+    c->has = check_buffer_create(n * 4, 4, 0xFF);
+    c->takes = check_buffer_create(n * 4, 4, 0xFF);
+    c->gather_lens = with_gather_lens ? check_buffer_create(n * 4, 4, 0xFF) : (check_buffer){0};
+    c->args.block_table = (const int32_t *)c->table.data;
+    c->args.seq_lens = (const int32_t *)c->seq_lens.data;
+    c->args.gather_lens = (const int32_t *)c->gather_lens.data;
+    if (d->window > 0 && !with_gather_lens) {
+        draw_queries(c, rng);
+    }
+    for (int64_t r = 0; r < n; r++) {
         int32_t *table = (int32_t *)c->table.data + r * d->table_stride;
         for (int64_t k = 0; k < d->table_stride; k++) {
             table[k] = check_rng_chance(rng, 0.15)
@@ -40,22 +92,50 @@ static void draw_requests(gather_case *c, bool with_gather_lens, check_rng *rng)
                            : (int32_t)check_rng_below(rng, d->cache.n_pages);
         }
         /* Some sequences reach past the block table. */
-        int32_t seq = (int32_t)check_rng_below(rng, reach + reach / 4 + 2);
-        int32_t wanted = (int32_t)check_rng_below(rng, d->rows - d->offset + 3);
+        const int32_t most = (int32_t)(reach + reach / 4 + 2) * (d->ratio == 2 ? 2 : 1);
+        int32_t seq = (int32_t)check_rng_below(rng, most);
+        int32_t wanted = (int32_t)check_rng_below(rng, room + 3);
         seq = check_rng_chance(rng, 0.15) ? wild[check_rng_below(rng, 4)] : seq;
         wanted = check_rng_chance(rng, 0.1) ? wild[check_rng_below(rng, 4)] : wanted;
         ((int32_t *)c->seq_lens.data)[r] = seq;
-        const int64_t has = seq > 0 ? seq : 0;
-        int64_t n = has;
         if (with_gather_lens) {
             ((int32_t *)c->gather_lens.data)[r] = wanted;
-            n = wanted < 0 ? 0 : wanted < has ? wanted : has;
         }
-        c->n_faults += n > d->rows - d->offset;
+        const int64_t has = clamp(d->ratio == 2 ? seq / 2 : seq, INT32_MAX);
+        const int64_t takes = wanted_of(c, r, has);
+        ((int32_t *)c->has.data)[r] = (int32_t)has;
+        ((int32_t *)c->takes.data)[r] = (int32_t)takes;
+        c->n_faults += takes > room;
     }
-    c->args.block_table = (const int32_t *)c->table.data;
-    c->args.seq_lens = (const int32_t *)c->seq_lens.data;
-    c->args.gather_lens = (const int32_t *)c->gather_lens.data;
+}
+
+/* The same call without a ratio, a window or rows of its own; it owns nothing. */
+static gather_case plain_case(const gather_case *c) {
+    gather_case plain = *c;
+    plain.desc.ratio = 0;
+    plain.desc.window = 0;
+    plain.desc.rows = rows_of(c);
+    plain.desc.offset = offset_of(c);
+    plain.args.rows = 0;
+    plain.args.seq_lens = (const int32_t *)c->has.data;
+    plain.args.gather_lens = (const int32_t *)c->takes.data;
+    plain.args.query_start = NULL;
+    return plain;
+}
+
+static void draw_form(gather_case *c, bool many, check_rng *rng) {
+    static const int32_t windows[] = {1, 2, 63, 128, 129, INT32_MAX};
+    mmla_kv_gather_desc *d = &c->desc;
+    d->rows = 1 + check_rng_below(rng, many ? 2 : 150);
+    d->offset = check_rng_below(rng, d->rows + 1) / (1 + check_rng_below(rng, 3));
+    if (check_rng_chance(rng, 0.4)) {
+        c->args.rows = 1 + check_rng_below(rng, many ? 2 : 200);
+        c->args.offset = check_rng_below(rng, c->args.rows + 1) / (1 + check_rng_below(rng, 3));
+    }
+    d->ratio = (int32_t)check_rng_below(rng, 3);
+    if (d->ratio != 2 && check_rng_chance(rng, 0.6)) {
+        d->window = windows[check_rng_below(rng, 6)];
+    }
 }
 
 static gather_case gather_case_create(const check_session *s, int64_t idx) {
@@ -92,16 +172,17 @@ static gather_case gather_case_create(const check_session *s, int64_t idx) {
     c.desc.max_requests = c.args.n_requests + check_rng_below(&rng, 2);
     c.desc.table_width = 1 + (int32_t)check_rng_below(&rng, 5);
     c.desc.table_stride = c.desc.table_width + check_rng_below(&rng, 3);
-    c.desc.rows = 1 + check_rng_below(&rng, idx == CASE_MANY ? 2 : 150);
-    c.desc.offset = check_rng_below(&rng, c.desc.rows + 1) / (1 + check_rng_below(&rng, 3));
+    draw_form(&c, idx == CASE_MANY, &rng);
     c.desc.row_stride = D + 8 * check_rng_below(&rng, 3);
-    c.out_elements = c.args.n_requests * c.desc.rows * c.desc.row_stride;
+    c.out_elements = c.args.n_requests * rows_of(&c) * c.desc.row_stride;
     draw_requests(&c, check_rng_chance(&rng, 0.6), &rng);
     snprintf(c.shape, sizeof c.shape,
-             "%s pages=%lldx%d page_stride=%lld requests=%lld table=%d rows=%lld offset=%lld%s%s",
+             "%s pages=%lldx%d page_stride=%lld requests=%lld table=%d rows=%lld offset=%lld%s "
+             "ratio=%d window=%d%s%s",
              mmla_kv_format_name(format), (long long)c.desc.cache.n_pages, page_tokens,
              (long long)c.desc.cache.page_stride_bytes, (long long)c.args.n_requests,
-             c.desc.table_width, (long long)c.desc.rows, (long long)c.desc.offset,
+             c.desc.table_width, (long long)rows_of(&c), (long long)offset_of(&c),
+             c.args.rows > 0 ? " of the call" : "", c.desc.ratio, c.desc.window,
              c.args.gather_lens != NULL ? " gather_lens" : "", c.n_faults > 0 ? " faults" : "");
     return c;
 }
@@ -111,6 +192,9 @@ static void gather_case_destroy(gather_case *c) {
     check_buffer_destroy(&c->table);
     check_buffer_destroy(&c->seq_lens);
     check_buffer_destroy(&c->gather_lens);
+    check_buffer_destroy(&c->query_start);
+    check_buffer_destroy(&c->has);
+    check_buffer_destroy(&c->takes);
 }
 
 static bool gather_run(const gather_case *c,
@@ -191,9 +275,10 @@ static void run_case(check_session *s, int64_t idx) {
         ran[i] = gather_run(&c, s->many, &staging, names[i], POISON_A, &a[i], &verdicts[i]) &&
                  gather_run(&c, s->other, &other, names[i], POISON_B, &b[i], &verdicts[i]);
     }
+    const gather_case plain = plain_case(&c);
     check_buffer want_a, want_b;
-    gather_run(&c, s->host, NULL, "reference", POISON_A, &want_a, &reference);
-    gather_run(&c, s->host, NULL, "reference", POISON_B, &want_b, &reference);
+    gather_run(&plain, s->host, NULL, "reference", POISON_A, &want_a, &reference);
+    gather_run(&plain, s->host, NULL, "reference", POISON_B, &want_b, &reference);
     for (int i = 0; i < n; i++) {
         if (ran[i]) {
             check_session_corrupt(s, a[i].data, a[i].bytes);

@@ -89,7 +89,11 @@ static void draw_requests(list_case *c, check_rng *rng) {
     }
     c->args.query_start = starts;
     c->args.seq_lens = (const int32_t *)c->seq_lens.data;
-    c->args.gather_lens = (const int32_t *)c->gather_lens.data;
+    c->args.gather_lens = check_rng_chance(rng, 0.6) ? (const int32_t *)c->gather_lens.data : NULL;
+    if (check_rng_chance(rng, 0.4)) { /* a workspace of the call */
+        c->args.request_rows = 1 + check_rng_below(rng, 500);
+        c->args.window_offset = check_rng_below(rng, c->args.request_rows + 1);
+    }
     c->args.ring_blocks = (const int32_t *)c->ring_blocks.data;
     c->args.span_start = span_starts;
     c->args.n_spans = span_starts[n];
@@ -161,11 +165,13 @@ static list_case list_case_create(const check_session *s, int64_t idx) {
     c.bad_starts = c.bad_starts && by_query;
     snprintf(c.shape, sizeof c.shape,
              "%s tokens=%lld requests=%lld window=%d pages=%lldx%d table=%d width=%d topk=%d/%d "
-             "ratio=%d M=%lld N=%lld image=%d%s",
+             "ratio=%d M=%lld N=%lld own=%lld/%lld image=%d%s%s",
              kinds[c.desc.kind], (long long)c.args.n_tokens, (long long)c.args.n_requests,
              c.desc.window, (long long)c.desc.n_pages, c.desc.page_tokens, c.desc.table_width,
              c.desc.width, c.desc.topk, c.desc.topk_width, c.desc.ratio,
-             (long long)c.desc.request_rows, (long long)c.desc.window_offset, c.desc.image_tokens,
+             (long long)c.desc.request_rows, (long long)c.desc.window_offset,
+             (long long)c.args.request_rows, (long long)c.args.window_offset, c.desc.image_tokens,
+             c.args.gather_lens != NULL ? " gather_lens" : "",
              c.bad_starts ? " bad query_start" : "");
     return c;
 }

@@ -50,24 +50,37 @@ static int64_t append(int32_t *row, int64_t n, int64_t entry) {
     return n + (entry >= 0);
 }
 
+/* The first position whose row was gathered: of the last gather_len, or the first that the request's
+ * first query sees. */
+static int64_t first_gathered(const mmla_list_desc *d, const mmla_list_args *a, const token *k) {
+    if (a->gather_lens != NULL) {
+        return k->seq_len - a->gather_lens[k->q];
+    }
+    const int64_t query = k->seq_len - k->query_len;
+    return query >= d->window ? query - d->window + 1 : 0;
+}
+
 static int64_t define_combined(
     const mmla_list_desc *d, const mmla_list_args *a, int64_t t, const token *k, int32_t *row) {
-    const int64_t base = k->q * d->request_rows, before = d->window - 1;
+    const bool own = a->request_rows > 0;
+    const int64_t request_rows = own ? a->request_rows : d->request_rows;
+    const int64_t window_offset = own ? a->window_offset : d->window_offset;
+    const int64_t base = k->q * request_rows, before = d->window - 1;
     int64_t n = 0;
     for (int64_t i = 0; d->ratio > 0 && i < d->topk && i < (k->pos + 1) / d->ratio; i++) {
         const int64_t record = a->topk[t * d->topk_stride + i];
-        n = append(row, n, record >= 0 && record < d->window_offset ? base + record : -1);
+        n = append(row, n, record >= 0 && record < window_offset ? base + record : -1);
     }
     const int64_t left = d->image_tokens > 0 ? a->left[t] : 0;
     const int64_t right = d->image_tokens > 0 ? a->right[t] : 0;
     const int64_t reach = before + (left > before ? left - before : 0);
     const int64_t start = k->pos > reach ? k->pos - reach : 0;
     const int64_t end = k->pos + right < k->seq_len - 1 ? k->pos + right : k->seq_len - 1;
-    const int64_t first = k->seq_len - a->gather_lens[k->q];
+    const int64_t first = first_gathered(d, a, k);
     for (int64_t p = start; p <= end; p++) {
-        const int64_t row_in_request = d->window_offset + p - first;
+        const int64_t row_in_request = window_offset + p - first;
         n = append(row, n,
-                   p >= first && row_in_request < d->request_rows ? base + row_in_request : -1);
+                   p >= first && row_in_request < request_rows ? base + row_in_request : -1);
     }
     return n;
 }

@@ -182,6 +182,41 @@ static void kv_insert_and_kv_gather_have_the_bytes_of_their_strides(void **state
           {"out", (11 * 520 + 512) * 2, 16});
 }
 
+static void kv_gather_has_the_rows_of_the_call_and_queries_for_its_window(void **state) {
+    (void)state;
+    mmla_kv_gather_desc d = {.cache = {.format = MMLA_KV_V41_FP4, .page_tokens = 2, .n_pages = 1},
+                             .table_width = 3,
+                             .rows = 6,
+                             .window = 4};
+    const mmla_kv_gather_args all = {.n_requests = 2,
+                                     .block_table = somewhere,
+                                     .seq_lens = somewhere,
+                                     .query_start = somewhere,
+                                     .rows = 7,
+                                     .offset = 5,
+                                     .cache = somewhere,
+                                     .out = somewhere};
+    mmla_context *ctx;
+    device_stage s = stage_create(&ctx);
+    mmla_kv_gather_args a = all;
+    device_stage_kv_gather(&s, &d, &a);
+    CHECK(&s, ctx, {"block_table", 24, 4}, {"seq_lens", 8, 4}, {"query_start", 12, 4},
+          {"the cache", 2 * 288, 16}, {"out", 14 * 512 * 2, 16});
+    s = stage_create(&ctx);
+    a = all;
+    a.gather_lens = somewhere; /* then lengths do not come of queries */
+    a.rows = 0;
+    device_stage_kv_gather(&s, &d, &a);
+    CHECK(&s, ctx, {"block_table", 24, 4}, {"seq_lens", 8, 4}, {"gather_lens", 8, 4},
+          {"the cache", 2 * 288, 16}, {"out", 12 * 512 * 2, 16});
+    s = stage_create(&ctx);
+    a = all;
+    d.window = 0;
+    device_stage_kv_gather(&s, &d, &a);
+    CHECK(&s, ctx, {"block_table", 24, 4}, {"seq_lens", 8, 4}, {"the cache", 2 * 288, 16},
+          {"out", 14 * 512 * 2, 16});
+}
+
 /* Every pointer set; what the kind does not use is not staged. */
 static mmla_list_args list_args(const int32_t *span_start) {
     return (mmla_list_args){.n_tokens = 5,
@@ -241,6 +276,14 @@ static void each_list_has_the_arrays_of_its_kind(void **state) {
     CHECK(&s, ctx, {"query_start", 12, 4}, {"seq_lens", 8, 4}, {"gather_lens", 8, 4},
           {"topk", topk, 4}, {"valid", 5, 1}, {"left", 20, 4}, {"right", 20, 4}, {"list", list, 4},
           {"lens", 20, 4}, {"n_faults", 4, 4});
+    s = stage_create(&ctx);
+    a = list_args(span_start);
+    a.gather_lens = NULL;
+    a.request_rows = 50; /* of a workspace that is not there yet */
+    device_stage_list(&s, &d, &a);
+    CHECK(&s, ctx, {"query_start", 12, 4}, {"seq_lens", 8, 4}, {"topk", topk, 4}, {"valid", 5, 1},
+          {"left", 20, 4}, {"right", 20, 4}, {"list", list, 4}, {"lens", 20, 4},
+          {"n_faults", 4, 4});
     s = stage_create(&ctx);
     a = list_args(span_start);
     d.kind = MMLA_LIST_COMPRESSED_SLOTS;
@@ -374,6 +417,7 @@ int main(void) {
         cmocka_unit_test(attend_rows_has_no_cache_and_bf16_no_scales),
         cmocka_unit_test(scales_of_the_other_forms_are_contiguous),
         cmocka_unit_test(kv_insert_and_kv_gather_have_the_bytes_of_their_strides),
+        cmocka_unit_test(kv_gather_has_the_rows_of_the_call_and_queries_for_its_window),
         cmocka_unit_test(each_list_has_the_arrays_of_its_kind),
         cmocka_unit_test(weights_and_project_have_the_bytes_of_their_sizes),
         cmocka_unit_test(a_call_without_work_stages_nothing),

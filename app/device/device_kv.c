@@ -28,9 +28,13 @@ void device_stage_kv_gather(device_stage *s, const mmla_kv_gather_desc *d, mmla_
                      device_extent(n, d->table_stride, d->table_width, 4), 4, DEVICE_IN);
     device_stage_add(s, "seq_lens", &a->seq_lens, n * 4, 4, DEVICE_IN);
     device_stage_add(s, "gather_lens", &a->gather_lens, n * 4, 4, DEVICE_IN);
+    if (d->window > 0 && a->gather_lens == NULL) { /* else nobody looks at it */
+        device_stage_add(s, "query_start", &a->query_start, (n + 1) * 4, 4, DEVICE_IN);
+    }
     device_stage_add(s, "the cache", &a->cache, device_cache_extent(&d->cache), 16, DEVICE_IN);
-    device_stage_add(s, "out", &a->out,
-                     device_extent(n * d->rows, d->row_stride, MMLA_LATENT_DIM, 2), 16, DEVICE_OUT);
+    const int64_t rows = a->rows > 0 ? a->rows : d->rows;
+    device_stage_add(s, "out", &a->out, device_extent(n * rows, d->row_stride, MMLA_LATENT_DIM, 2),
+                     16, DEVICE_OUT);
     device_stage_add(s, "n_faults", &a->n_faults, 4, 4, DEVICE_OUT);
 }
 

@@ -119,14 +119,23 @@ typedef struct mmla_kv_gather_desc {
     int64_t rows;          /* M: workspace rows a request, at least 1 */
     int64_t offset;        /* first workspace row written of each request, 0 .. M; default 0 */
     int64_t row_stride; /* elements between workspace rows, multiple of 8, at least 512; 0: 512 */
+    int32_t ratio;      /* tokens a record stands for, 1 or 2; 0: 1 */
+    int32_t
+        window; /* W: without gather_lens, only the query's records and those of the W - 1 tokens
+                       before it, which is what a window of W shows it; ratio 1 only. 0: all */
     const char *implementation;
 } mmla_kv_gather_desc;
 
 typedef struct mmla_kv_gather_args {
     int64_t n_requests;         /* R */
     const int32_t *block_table; /* [R, B], page numbers */
-    const int32_t *seq_lens;    /* [R] records the request has; negative counts as 0 */
-    const int32_t *gather_lens; /* [R], may be NULL: seq_lens; clamped to 0 .. seq_lens[r] */
+    const int32_t *seq_lens; /* [R] tokens of the request, prefix + query; negative counts as 0 */
+    const int32_t
+        *gather_lens; /* [R] records, may be NULL: see below; clamped to those there are */
+    const int32_t *query_start; /* [R + 1], first query token of each request; with a window and
+                                   without gather_lens */
+    int64_t rows;   /* M of this call, 1 .. 2^31 - 1, with its offset; 0: both are desc's */
+    int64_t offset; /* with rows: 0 .. rows */
     const void *cache;
     uint16_t *out;     /* [R * M, 512] bf16, 16-byte aligned */
     int32_t *n_faults; /* may be NULL: requests whose rows did not fit are added */
@@ -143,11 +152,15 @@ MMLA_API void mmla_kv_gather_plan_destroy(mmla_kv_gather_plan *plan);
 MMLA_API size_t mmla_kv_gather_workspace_bytes(const mmla_kv_gather_plan *plan); /* 0 */
 MMLA_API const char *mmla_kv_gather_plan_implementation(const mmla_kv_gather_plan *plan);
 
-/* mmla_kv_gather_run - dequantise the last gather_lens[r] records of every request.
+/* mmla_kv_gather_run - dequantise the last g records of every request.
  *
- *     for r < R, i < g = gather_lens[r]:
- *         p = seq_lens[r] - g + i
+ *     for r < R, i < g:
+ *         p = floor(seq_lens[r] / ratio) - g + i
  *         out[r * M + offset + i] = record(block_table[r][p / page_tokens], p mod page_tokens)
+ *
+ *     g = gather_lens[r]; without gather_lens all floor(seq_lens[r] / ratio) records, or with a window
+ *     those of the query and of the window - 1 tokens before it: n + min(seq_lens[r] - n, window - 1)
+ *     where n = query_start[r + 1] - query_start[r], clamped to 0 .. seq_lens[r]
  *
  * Every value is code * scale in fp32, rounded to bf16; the bf16 part of a V4 record is copied.
  *

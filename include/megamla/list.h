@@ -10,7 +10,7 @@
  *  WINDOW            query_start seq_lens block_table [valid]              list lens
  *  DRAFT             query_start seq_lens block_table [valid]              list lens
  *  COMPRESSED        topk request block_table [valid]                      list lens
- *  COMBINED          topk query_start seq_lens gather_lens [valid]         list lens
+ *  COMBINED          topk query_start seq_lens [gather_lens valid]         list lens
  *                    [left right]
  *  COMPRESSED_SLOTS  positions slots request block_table                   out_slots
  *  RING_SLOTS        positions slots request ring_blocks                   out_slots
@@ -69,7 +69,11 @@ typedef struct mmla_list_args {
     int64_t n_requests;         /* R: 0 .. max_requests */
     const int32_t *query_start; /* [R + 1], first token of a request; rises from 0 to [R] <= T */
     const int32_t *seq_lens;    /* [R], prefix + query */
-    const int32_t *gather_lens; /* [R], window rows gathered for the request */
+    const int32_t *gather_lens; /* [R], window rows gathered for the request; NULL: those that
+                                   kv_gather takes with a window, all that its query sees */
+    int64_t request_rows;  /* COMBINED: M of this call, R * M at most 2^31 - 1, with its N; 0: both
+                              are desc's */
+    int64_t window_offset; /* COMBINED, with request_rows: N of this call, 0 .. M */
     const int32_t *block_table; /* [R, B], page numbers */
     const int32_t *ring_blocks; /* [R], ring of the request; 0: none */
     const int32_t *request; /* [T], request of each token; outside 0 .. R-1 gives an invalid row */
@@ -122,7 +126,8 @@ MMLA_API size_t mmla_list_workspace_bytes(const mmla_list_plan *plan); /* 0 */
  *     q * M + N + p - (seq_len - gather_len) for p = start .. end, of the p that were gathered and
  *     whose row lies below (q + 1) * M;  end = min(pos + right, seq_len - 1),
  *     start = max(pos - (window-1) - max(left - (window-1), 0), 0)
- *     (gather_len is clamped to 0 .. seq_len, left to 0 .. I-1, right to 0 .. I; what is more than
+ *     (gather_len is len_q + min(seq_len - len_q, window - 1) where gather_lens is NULL; it is
+ *     clamped to 0 .. seq_len, left to 0 .. I-1, right to 0 .. I; what is more than
  *     `width` entries is cut off at the end)
  * COMPRESSED_SLOTS
  *     slot(pos / ratio) where ratio divides pos + 1 and slots[t] >= 0, else -1
@@ -169,41 +174,6 @@ MMLA_API mmla_status mmla_list_run(const mmla_list_plan *plan,
                                    const mmla_list_args *args,
                                    void *workspace,
                                    void *stream);
-
-/* A run of prefill requests that share one gathered workspace. */
-typedef struct mmla_prefill_chunk {
-    int64_t first, last; /* requests first .. last-1 */
-    int64_t n;           /* N: compressed rows of every request */
-    int64_t m;           /* M: rows of every request */
-} mmla_prefill_chunk;
-
-typedef struct mmla_prefill_desc {
-    int32_t window;           /* W, at least 1 */
-    int32_t ratio;            /* 0, 1 or 2 */
-    int64_t max_model_tokens; /* longest sequence served, 0 .. 2^31 - 1 */
-    int64_t max_batch_tokens; /* most query tokens of a step, 0 .. 2^31 - 1 */
-} mmla_prefill_desc;
-
-/* mmla_prefill_chunk_next - the next chunk of requests, in order, host memory only.
- *
- * A request gathers len + min(seq_len - len, window - 1) window rows; N is the most compressed
- * records of a request of the chunk, M = N + the most gathered rows. The chunk grows while
- * count * M <= 4 * (ceil(max_model_tokens / ratio) + window + max_batch_tokens) (the first term 0
- * for ratio 0); it holds at least one request.
- *
- * shapes   query_lens, seq_lens [n_requests]; first: where to start
- * errors   MMLA_E_NULL; MMLA_E_VALUE: a field of desc
- *          MMLA_E_INDEX: first is not in 0 .. n_requests-1, or a length that is looked at is
- *          negative, or a query longer than its sequence.  On failure *chunk is as it was
- * since    0.1
- */
-MMLA_API mmla_status mmla_prefill_chunk_next(const mmla_prefill_desc *desc,
-                                             const int32_t *query_lens,
-                                             const int32_t *seq_lens,
-                                             int64_t n_requests,
-                                             int64_t first,
-                                             mmla_prefill_chunk *chunk,
-                                             mmla_error *err);
 
 #ifdef __cplusplus
 }

@@ -24,6 +24,7 @@
 #include <megamla/kv.h>
 #include <megamla/layout.h>
 #include <megamla/list.h>
+#include <megamla/prefill.h>
 #include <megamla/project.h>
 #include <megamla/rope.h>
 #include <megamla/status.h>

@@ -192,7 +192,7 @@ int binding_prefill_chunk(void *self, const TVMFFIAny *argv, int32_t argc, TVMFF
     const array seq = read_column(&c, CHUNK_SEQ_LENS, "seq_lens", ELEMENT_I32, lens.shape[0],
                                   "the requests of query_lens");
     const array out = read_column(&c, CHUNK_OUT, "out", ELEMENT_I64, 4, "fields of a chunk");
-    const mmla_prefill_desc desc = {
+    const mmla_prefill_chunk_desc desc = {
         .window = (int32_t)call_integer(&c, CHUNK_WINDOW, "window", INT32_MIN, INT32_MAX),
         .ratio = (int32_t)call_integer(&c, CHUNK_RATIO, "ratio", INT32_MIN, INT32_MAX),
         .max_model_tokens =

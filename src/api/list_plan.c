@@ -179,7 +179,6 @@ check_args(const mmla_lists_problem *p, mmla_device_kind device, const mmla_list
     } pointers[] = {
         {"query_start", args->query_start, 4, BY_QUERY & some},
         {"seq_lens", args->seq_lens, 4, BY_QUERY & some},
-        {"gather_lens", args->gather_lens, 4, OF(COMBINED) & some},
         {"block_table", args->block_table, 4, HAS_TABLE & some},
         {"ring_blocks", args->ring_blocks, 4, OF(RING_SLOTS) & some},
         {"span_start", args->span_start, 4, OF(IMAGE_SPANS) & some},
@@ -204,7 +203,25 @@ check_args(const mmla_lists_problem *p, mmla_device_kind device, const mmla_list
     if (is_of(p, OF(IMAGE_SPANS))) {
         MMLA_RETURN_IF_FAILED(check_spans(device, args));
     }
+    if (is_of(p, OF(COMBINED))) {
+        MMLA_RETURN_IF_FAILED(
+            mmla_check_optional(args->error, "gather_lens", args->gather_lens, 4));
+    }
     return mmla_check_optional(args->error, "n_faults", args->n_faults, 4);
+}
+
+/* The workspace rows of a request in this call, where it says so. */
+static mmla_status resolve_rows(mmla_lists_problem *p, const mmla_list_args *args) {
+    if (!is_of(p, OF(COMBINED)) || args->request_rows == 0) {
+        return MMLA_OK;
+    }
+    MMLA_RETURN_IF_FAILED(mmla_check_range(args->error, "request_rows", args->request_rows, 0,
+                                           INT32_MAX / mmla_max_i64(args->n_requests, 1)));
+    MMLA_RETURN_IF_FAILED(
+        mmla_check_range(args->error, "window_offset", args->window_offset, 0, args->request_rows));
+    p->desc.request_rows = args->request_rows;
+    p->desc.window_offset = args->window_offset;
+    return MMLA_OK;
 }
 
 mmla_status mmla_list_run(const mmla_list_plan *plan,
@@ -216,7 +233,8 @@ mmla_status mmla_list_run(const mmla_list_plan *plan,
         return MMLA_E_NULL;
     }
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(args->error, "plan", plan, 1));
-    const mmla_lists_problem *p = &plan->problem;
+    mmla_lists_problem problem = plan->problem;
+    const mmla_lists_problem *p = &problem;
     MMLA_RETURN_IF_FAILED(
         mmla_check_range(args->error, "n_tokens", args->n_tokens, 0, p->desc.max_tokens));
     MMLA_RETURN_IF_FAILED(
@@ -225,6 +243,7 @@ mmla_status mmla_list_run(const mmla_list_plan *plan,
         return MMLA_OK;
     }
     MMLA_RETURN_IF_FAILED(check_args(p, plan->base.impl->device, args));
+    MMLA_RETURN_IF_FAILED(resolve_rows(&problem, args));
     return impl_of(plan)->run(p, args, stream);
 }
 #undef OF

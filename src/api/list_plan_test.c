@@ -1,7 +1,6 @@
 /* list_plan_test.c - every field and pointer of the index builders is checked, and named. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -167,30 +166,31 @@ static void slots_reach_the_last_int32(void **state) {
 }
 
 /* Every pointer that the table in list.h gives a kind, taken away and shifted by one byte. */
+enum role { NEEDED, OPTIONAL, WRITTEN };
 static const struct pointer {
     const char *argument;
     size_t offset;
-    unsigned needed_by;
-    bool is_output;
+    unsigned used_by;
+    enum role role;
 } pointers[] = {
 #define POINTER(name) #name, offsetof(mmla_list_args, name)
-    {POINTER(query_start), OF(WINDOW) | OF(DRAFT) | OF(COMBINED) | OF(IMAGE_SPANS), false},
-    {POINTER(seq_lens), OF(WINDOW) | OF(DRAFT) | OF(COMBINED) | OF(IMAGE_SPANS), false},
-    {POINTER(gather_lens), OF(COMBINED), false},
-    {POINTER(block_table), TABLE, false},
-    {POINTER(ring_blocks), OF(RING_SLOTS), false},
-    {POINTER(request), OF(COMPRESSED) | OF(COMPRESSED_SLOTS) | OF(RING_SLOTS), false},
-    {POINTER(topk), OF(COMPRESSED) | OF(COMBINED), false},
-    {POINTER(positions), OF(COMPRESSED_SLOTS) | OF(RING_SLOTS), false},
-    {POINTER(slots), OF(COMPRESSED_SLOTS) | OF(RING_SLOTS), false},
-    {POINTER(left), OF(COMBINED), false},
-    {POINTER(right), OF(COMBINED), false},
-    {POINTER(span_start), OF(IMAGE_SPANS), false},
-    {POINTER(list), LIST, true},
-    {POINTER(lens), LIST, true},
-    {POINTER(out_slots), OF(COMPRESSED_SLOTS) | OF(RING_SLOTS), true},
-    {POINTER(out_left), OF(IMAGE_SPANS), true},
-    {POINTER(out_right), OF(IMAGE_SPANS), true},
+    {POINTER(query_start), OF(WINDOW) | OF(DRAFT) | OF(COMBINED) | OF(IMAGE_SPANS), NEEDED},
+    {POINTER(seq_lens), OF(WINDOW) | OF(DRAFT) | OF(COMBINED) | OF(IMAGE_SPANS), NEEDED},
+    {POINTER(gather_lens), OF(COMBINED), OPTIONAL},
+    {POINTER(block_table), TABLE, NEEDED},
+    {POINTER(ring_blocks), OF(RING_SLOTS), NEEDED},
+    {POINTER(request), OF(COMPRESSED) | OF(COMPRESSED_SLOTS) | OF(RING_SLOTS), NEEDED},
+    {POINTER(topk), OF(COMPRESSED) | OF(COMBINED), NEEDED},
+    {POINTER(positions), OF(COMPRESSED_SLOTS) | OF(RING_SLOTS), NEEDED},
+    {POINTER(slots), OF(COMPRESSED_SLOTS) | OF(RING_SLOTS), NEEDED},
+    {POINTER(left), OF(COMBINED), NEEDED},
+    {POINTER(right), OF(COMBINED), NEEDED},
+    {POINTER(span_start), OF(IMAGE_SPANS), NEEDED},
+    {POINTER(list), LIST, WRITTEN},
+    {POINTER(lens), LIST, WRITTEN},
+    {POINTER(out_slots), OF(COMPRESSED_SLOTS) | OF(RING_SLOTS), WRITTEN},
+    {POINTER(out_left), OF(IMAGE_SPANS), WRITTEN},
+    {POINTER(out_right), OF(IMAGE_SPANS), WRITTEN},
 #undef POINTER
 };
 #undef OF
@@ -209,14 +209,15 @@ static void every_missing_or_crooked_pointer_is_named(void **state) {
                 mmla_list_args args = {.n_tokens = 1, .n_requests = 1, .error = &err};
                 static int64_t sink[64];
                 for (size_t j = 0; j < sizeof pointers / sizeof pointers[0]; j++) {
-                    const void *p = pointers[j].is_output ? sink : memory;
+                    const void *p = pointers[j].role == WRITTEN ? sink : memory;
                     if (j == i) {
                         p = crooked ? (const char *)p + 1 : NULL;
                     }
                     memcpy((char *)&args + pointers[j].offset, &p, sizeof p);
                 }
                 const mmla_status status = mmla_list_run(plan, &args, NULL, NULL);
-                if ((pointers[i].needed_by & (1u << kind)) == 0) {
+                if ((pointers[i].used_by & (1u << kind)) == 0 ||
+                    (pointers[i].role == OPTIONAL && !crooked)) {
                     assert_int_equal(status, MMLA_OK);
                 } else {
                     assert_int_equal(status, crooked ? MMLA_E_ALIGNMENT : MMLA_E_NULL);
@@ -255,6 +256,87 @@ static void a_crooked_fault_count_and_a_negative_span_count_are_refused(void **s
     }
     args.n_spans = INT32_MAX;
     assert_int_equal(mmla_list_run(plan, &args, NULL, NULL), MMLA_OK);
+    mmla_list_plan_destroy(plan);
+}
+
+/* M and N of a call, where R is that call's and not the most of the plan. */
+static void rows_of_a_call_are_checked_and_other_kinds_ignore_them(void **state) {
+    (void)state;
+    static const struct {
+        int64_t n_requests, m, n;
+        const char *argument; /* NULL: legal */
+    } cases[] = {
+        {1, -1, 0, "request_rows"},
+        {2, INT32_MAX / 2, INT32_MAX / 2, NULL},
+        {2, INT32_MAX / 2 + 1, 0, "request_rows"},
+        {1, INT32_MAX / 2 + 1, 0, NULL},
+        {1, INT32_MAX, INT32_MAX, NULL},
+        {1, (int64_t)INT32_MAX + 1, 0, "request_rows"},
+        {0, INT32_MAX, 0, NULL},
+        {0, (int64_t)INT32_MAX + 1, 0, "request_rows"},
+        {1, INT64_MIN, 0, "request_rows"},
+        {1, 7, 8, "window_offset"},
+        {1, 7, -1, "window_offset"},
+        {1, 7, 7, NULL},
+        {1, 0, 99, NULL}, /* no rows: the offset is not looked at */
+        {1, 0, -1, NULL},
+    };
+    static int64_t memory[64], sink[64];
+    for (int kind = MMLA_LIST_WINDOW; kind <= MMLA_LIST_IMAGE_SPANS; kind++) {
+        const mmla_list_desc desc = good_desc((mmla_list_kind)kind);
+        mmla_list_plan *plan;
+        assert_int_equal(mmla_list_plan_create(ctx, &desc, &plan, NULL), MMLA_OK);
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            mmla_error err = {.status = MMLA_OK};
+            mmla_list_args args = {.n_tokens = 1,
+                                   .n_requests = cases[i].n_requests,
+                                   .request_rows = cases[i].m,
+                                   .window_offset = cases[i].n,
+                                   .error = &err};
+            for (size_t j = 0; j < sizeof pointers / sizeof pointers[0]; j++) {
+                const void *p = pointers[j].role == WRITTEN ? sink : memory;
+                memcpy((char *)&args + pointers[j].offset, &p, sizeof p);
+            }
+            sink[0] = 77;
+            const mmla_status status = mmla_list_run(plan, &args, NULL, NULL);
+            if (kind == MMLA_LIST_COMBINED && cases[i].argument != NULL) {
+                assert_int_equal(status, MMLA_E_SHAPE);
+                assert_string_equal(err.argument, cases[i].argument);
+                assert_int_equal(sink[0], 77); /* nothing is written */
+                args.n_tokens = 0;             /* touches nothing, whatever the rest says */
+                assert_int_equal(mmla_list_run(plan, &args, NULL, NULL), MMLA_OK);
+            } else if (status != MMLA_OK) {
+                fail_msg("kind %d, case %zu: %s", kind, i, err.message);
+            }
+        }
+        mmla_list_plan_destroy(plan);
+    }
+}
+
+static void rows_of_a_call_are_that_calls_alone(void **state) {
+    (void)state;
+    const mmla_list_desc desc = good_desc(MMLA_LIST_COMBINED); /* M = 40, N = 10 */
+    const int32_t query_start[] = {0, 0, 1}, seq_lens[] = {0, 1}, zero[] = {0, 0, 0, 0, 0, 0};
+    int32_t list[20], lens[1];
+    mmla_list_plan *plan;
+    assert_int_equal(mmla_list_plan_create(ctx, &desc, &plan, NULL), MMLA_OK);
+    mmla_list_args args = {.n_tokens = 1,
+                           .n_requests = 2,
+                           .query_start = query_start,
+                           .seq_lens = seq_lens,
+                           .topk = zero,
+                           .left = zero,
+                           .right = zero,
+                           .list = list,
+                           .lens = lens};
+    mmla_list_args own = args;
+    own.request_rows = 100;
+    own.window_offset = 3;
+    assert_int_equal(mmla_list_run(plan, &own, NULL, NULL), MMLA_OK);
+    assert_int_equal(list[0], 103);
+    assert_int_equal(mmla_list_run(plan, &args, NULL, NULL), MMLA_OK);
+    assert_int_equal(list[0], 50);
+    assert_int_equal(lens[0], 1);
     mmla_list_plan_destroy(plan);
 }
 
@@ -300,6 +382,8 @@ int main(void) {
         cmocka_unit_test(slots_reach_the_last_int32),
         cmocka_unit_test(every_missing_or_crooked_pointer_is_named),
         cmocka_unit_test(a_crooked_fault_count_and_a_negative_span_count_are_refused),
+        cmocka_unit_test(rows_of_a_call_are_checked_and_other_kinds_ignore_them),
+        cmocka_unit_test(rows_of_a_call_are_that_calls_alone),
         cmocka_unit_test(counts_past_the_plan_are_refused),
         cmocka_unit_test(missing_arguments_leave_no_plan),
     };

@@ -44,6 +44,18 @@ int32_t *gather_fixture_gather_lens(gather_fixture *f) {
     return f->gather_lens.data;
 }
 
+int32_t *gather_fixture_query_start(gather_fixture *f) {
+    return f->query_start.data;
+}
+
+int64_t gather_fixture_rows(const gather_fixture *f) {
+    return f->args.rows != 0 ? f->args.rows : f->desc.rows;
+}
+
+int64_t gather_fixture_offset(const gather_fixture *f) {
+    return f->args.rows != 0 ? f->args.offset : f->desc.offset;
+}
+
 uint8_t *gather_fixture_data(gather_fixture *f, int64_t slot) {
     return (uint8_t *)f->cache.data + mmla_kv_data_offset(&f->view, slot);
 }
@@ -53,7 +65,7 @@ uint8_t *gather_fixture_scale(gather_fixture *f, int64_t slot) {
 }
 
 const uint16_t *gather_fixture_out(const gather_fixture *f, int64_t r, int64_t row) {
-    return (const uint16_t *)f->out.data + (r * f->desc.rows + row) * row_stride(f);
+    return (const uint16_t *)f->out.data + (r * gather_fixture_rows(f) + row) * row_stride(f);
 }
 
 static void fill_records(gather_fixture *f, test_rng *rng) {
@@ -73,7 +85,7 @@ void gather_fixture_fill(gather_fixture *f, int32_t n_threads, uint64_t seed) {
     assert_int_equal(mmla_context_create(&options, &f->ctx, NULL), MMLA_OK);
     assert_int_equal(mmla_kv_view_init(&f->desc.cache, "cache", &f->view, NULL), MMLA_OK);
     const size_t n = (size_t)f->args.n_requests;
-    const int64_t room = f->desc.rows - f->desc.offset;
+    const int64_t room = gather_fixture_rows(f) - gather_fixture_offset(f);
     const int64_t reach = (int64_t)f->desc.table_width * f->desc.cache.page_tokens;
     test_rng rng = {seed};
 
@@ -81,9 +93,10 @@ void gather_fixture_fill(gather_fixture *f, int32_t n_threads, uint64_t seed) {
         n * (size_t)or_least(f->desc.table_stride, f->desc.table_width) * sizeof(int32_t), 4);
     f->seq_lens = test_buffer_create(n * sizeof(int32_t), 4);
     f->gather_lens = test_buffer_create(n * sizeof(int32_t), 4);
+    f->query_start = test_buffer_create((n + 1) * sizeof(int32_t), 4);
     f->cache = test_buffer_create((size_t)(f->desc.cache.n_pages * f->view.page_stride_bytes), 16);
-    f->out =
-        test_buffer_create(n * (size_t)f->desc.rows * (size_t)row_stride(f) * sizeof(uint16_t), 16);
+    f->out = test_buffer_create(
+        n * (size_t)gather_fixture_rows(f) * (size_t)row_stride(f) * sizeof(uint16_t), 16);
 
     fill_records(f, &rng);
     for (int64_t r = 0; r < f->args.n_requests; r++) {
@@ -97,9 +110,16 @@ void gather_fixture_fill(gather_fixture *f, int32_t n_threads, uint64_t seed) {
         gather_fixture_seq_lens(f)[r] = (int32_t)seq;
         gather_fixture_gather_lens(f)[r] = (int32_t)test_rng_below(&rng, most + 1);
     }
+    gather_fixture_query_start(f)[0] = 0;
+    for (int64_t r = 0; r < f->args.n_requests; r++) {
+        gather_fixture_query_start(f)[r + 1] =
+            gather_fixture_query_start(f)[r] +
+            (int32_t)test_rng_below(&rng, (int64_t)gather_fixture_seq_lens(f)[r] + 1);
+    }
     f->args.block_table = f->block_table.data;
     f->args.seq_lens = f->seq_lens.data;
     f->args.gather_lens = f->gather_lens.data;
+    f->args.query_start = f->query_start.data;
     f->args.cache = f->cache.data;
     f->args.out = f->out.data;
     f->args.n_faults = &f->n_faults;
@@ -110,6 +130,7 @@ void gather_fixture_destroy(gather_fixture *f) {
     test_buffer_destroy(&f->block_table);
     test_buffer_destroy(&f->seq_lens);
     test_buffer_destroy(&f->gather_lens);
+    test_buffer_destroy(&f->query_start);
     test_buffer_destroy(&f->cache);
     test_buffer_destroy(&f->out);
 }
@@ -131,10 +152,11 @@ static mmla_status enqueue(const void *call, void *stream) {
 static mmla_status run_on_gpu(gather_fixture *f, const mmla_kv_gather_plan *plan) {
     static const size_t pointers[] = {
         offsetof(mmla_kv_gather_args, block_table), offsetof(mmla_kv_gather_args, seq_lens),
-        offsetof(mmla_kv_gather_args, gather_lens), offsetof(mmla_kv_gather_args, cache),
-        offsetof(mmla_kv_gather_args, out),         offsetof(mmla_kv_gather_args, n_faults)};
-    const test_buffer *const all[] = {&f->block_table, &f->seq_lens, &f->gather_lens, &f->cache,
-                                      &f->out};
+        offsetof(mmla_kv_gather_args, gather_lens), offsetof(mmla_kv_gather_args, query_start),
+        offsetof(mmla_kv_gather_args, cache),       offsetof(mmla_kv_gather_args, out),
+        offsetof(mmla_kv_gather_args, n_faults)};
+    const test_buffer *const all[] = {&f->block_table, &f->seq_lens, &f->gather_lens,
+                                      &f->query_start, &f->cache,    &f->out};
     enum { N = sizeof all / sizeof all[0] };
     gpu_call call = {.plan = plan, .args = f->args};
     int32_t n_faults[2];

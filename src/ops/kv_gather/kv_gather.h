@@ -13,9 +13,10 @@
 #include "base/impl.h"
 #include "kv/block_table.h"
 #include "kv/layout.h"
+#include "kv/window_rows.h"
 
 typedef struct mmla_kv_gather_problem {
-    mmla_kv_gather_desc desc; /* strides resolved */
+    mmla_kv_gather_desc desc; /* strides and ratio resolved; rows and offset those of the call */
     mmla_kv_view cache;
     int32_t n_threads; /* of the CPU */
     mmla_gpu gpu;      /* of a context on a CUDA device */
@@ -38,7 +39,7 @@ mmla_status mmla_kv_gather_cuda_prepare(void *problem, mmla_error *err);
 const mmla_impl *const *mmla_kv_gather_list(size_t *n);
 
 /* Rows request r writes: its last `n` records, the first of them at position `first`. `fits` is
- * false when the caller asked for more than the workspace holds. Shared by all implementations. */
+ * false when that is more than the workspace holds. Shared by all implementations. */
 typedef struct mmla_kv_gather_span {
     int64_t first;
     int64_t n;
@@ -48,11 +49,17 @@ typedef struct mmla_kv_gather_span {
 MMLA_INLINE mmla_kv_gather_span mmla_kv_gather_span_get(const mmla_kv_gather_problem *p,
                                                         const mmla_kv_gather_args *args,
                                                         int64_t r) {
-    const int64_t seq = mmla_max_i64(args->seq_lens[r], 0);
-    const int64_t wanted =
-        args->gather_lens == NULL ? seq : mmla_clamp_i64(args->gather_lens[r], 0, seq);
+    const int64_t tokens = mmla_max_i64(args->seq_lens[r], 0);
+    const int64_t has = p->desc.ratio == 2 ? tokens / 2 : tokens;
+    int64_t wanted = has;
+    if (args->gather_lens != NULL) {
+        wanted = mmla_clamp_i64(args->gather_lens[r], 0, has);
+    } else if (p->desc.window > 0) { /* its ratio is 1 */
+        const int64_t query = (int64_t)args->query_start[r + 1] - args->query_start[r];
+        wanted = mmla_kv_window_rows(query, has, p->desc.window);
+    }
     const int64_t room = p->desc.rows - p->desc.offset;
-    const mmla_kv_gather_span span = {seq - wanted, mmla_min_i64(wanted, room), wanted <= room};
+    const mmla_kv_gather_span span = {has - wanted, mmla_min_i64(wanted, room), wanted <= room};
     return span;
 }
 

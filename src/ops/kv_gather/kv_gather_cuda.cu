@@ -163,14 +163,23 @@ INLINE uint4 decode_part(const mmla_kv_format format, const raw_row *raw, int la
  * does not depend on them waits. */
 INLINE mmla_kv_gather_span span_of(const kv_gather_params *p, int64_t request) {
     const int32_t seq_len = *(const volatile int32_t *)&p->args.seq_lens[request];
-    int32_t gather_len = INT32_MAX; /* is clamped to all, which is what no gather_lens means */
-    if (p->args.gather_lens != NULL) {
-        gather_len = *(const volatile int32_t *)&p->args.gather_lens[request];
-    }
+    int32_t gather_len = 0, query_start[2] = {};
     mmla_kv_gather_args one = {};
     one.seq_lens = &seq_len;
-    one.gather_lens = &gather_len;
+    if (p->args.gather_lens != NULL) {
+        gather_len = *(const volatile int32_t *)&p->args.gather_lens[request];
+        one.gather_lens = &gather_len;
+    } else if (p->problem.desc.window > 0) {
+        query_start[0] = *(const volatile int32_t *)&p->args.query_start[request];
+        query_start[1] = *(const volatile int32_t *)&p->args.query_start[request + 1];
+        one.query_start = query_start;
+    }
     return mmla_kv_gather_span_get(&p->problem, &one, 0);
+}
+
+/* Whether row 0 of a request is its position 0. */
+INLINE bool begins_at_0(const kv_gather_params *p) {
+    return p->args.gather_lens == NULL && p->problem.desc.window == 0;
 }
 
 /* Rows i to i + tile_rows - 1 of a request, as far as it has them, by a warp. The block table is read
@@ -184,7 +193,7 @@ INLINE bool gather_tile(const kv_gather_params *p,
                         int lane) {
     const mmla_kv_gather_problem *problem = &p->problem;
     uint32_t pos = (uint32_t)i + (uint32_t)lane; /* neither sum reaches 2^32 */
-    if (p->args.gather_lens != NULL) {
+    if (!begins_at_0(p)) {
         pos += (uint32_t)span_of(p, request).first;
     }
 

@@ -173,27 +173,47 @@ static void gather_warps_visit_every_row_once(void **state) {
 }
 
 /* More requests than a GPU has blocks for, most of them short, and none with as many rows as there is
- * room for. */
+ * room for. Their rows are the last gather_lens, those of a window, all of ratio 2, or in a room of the
+ * call, of which the description knows nothing. */
+enum { DEALT = 10000, DEALT_ROOM = 2 * KV_GATHER_TILE_ROWS + 1 };
+typedef enum dealt_form { BY_LENS, BY_WINDOW, BY_RATIO, BY_CALL, DEALT_FORMS } dealt_form;
+
+static gather_fixture dealt_fixture(mmla_kv_format format, dealt_form form, test_rng *rng) {
+    gather_fixture f = gather_fixture_create(format);
+    f.desc.cache.n_pages = 100;
+    f.desc.max_requests = f.args.n_requests = DEALT;
+    f.desc.rows = form == BY_CALL ? 1 : DEALT_ROOM;
+    f.desc.offset = 0;
+    f.desc.window = form == BY_WINDOW ? 3 : 0;
+    f.desc.ratio = form == BY_RATIO ? 2 : 1;
+    if (form == BY_CALL) {
+        f.args.rows = DEALT_ROOM + 2;
+        f.args.offset = 2;
+    }
+    gather_fixture_fill(&f, 2, test_rng_next(rng));
+    int32_t *start = gather_fixture_query_start(&f);
+    for (int64_t r = 0; r < DEALT; r++) {
+        const int64_t n = test_rng_below(rng, 3) != 0 ? 0 : test_rng_below(rng, DEALT_ROOM + 2);
+        gather_fixture_seq_lens(&f)[r] = (int32_t)(form == BY_RATIO ? 2 * n + test_rng_below(rng, 2)
+                                                                    : n + test_rng_below(rng, 6));
+        gather_fixture_gather_lens(&f)[r] = (int32_t)n;
+        start[r + 1] = start[r] + (int32_t)n;
+    }
+    if (form == BY_WINDOW || form == BY_RATIO) {
+        f.args.gather_lens = NULL;
+    }
+    return f;
+}
+
 static void gather_dealt_tiles_have_the_rows_of_the_reference(void **state) {
     (void)state;
-    enum { N = 10000, ROOM = 2 * KV_GATHER_TILE_ROWS + 1 };
     static const mmla_kv_format formats[] = {MMLA_KV_V4, MMLA_KV_V41_FP8, MMLA_KV_V41_FP4};
     if (mmla_gpu_count() == 0) {
         skip();
     }
     test_rng rng = {seed};
-    for (int i = 0; i < 3; i++) {
-        gather_fixture f = gather_fixture_create(formats[i]);
-        f.desc.cache.n_pages = 100;
-        f.desc.max_requests = f.args.n_requests = N;
-        f.desc.rows = ROOM;
-        f.desc.offset = 0;
-        gather_fixture_fill(&f, 2, test_rng_next(&rng));
-        for (int64_t r = 0; r < N; r++) {
-            const int64_t n = test_rng_below(&rng, 3) != 0 ? 0 : test_rng_below(&rng, ROOM + 2);
-            gather_fixture_seq_lens(&f)[r] = (int32_t)(n + test_rng_below(&rng, 6));
-            gather_fixture_gather_lens(&f)[r] = (int32_t)n;
-        }
+    for (int i = 0; i < 3 * DEALT_FORMS; i++) {
+        gather_fixture f = dealt_fixture(formats[i % 3], (dealt_form)(i / 3), &rng);
         const mmla_status status = gather_fixture_run(&f, "cuda");
         const int32_t n_faults = f.n_faults;
         uint8_t *got = malloc(f.out.bytes);

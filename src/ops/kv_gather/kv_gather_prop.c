@@ -1,5 +1,5 @@
 /* Every implementation of kv_gather gives the rows of the reference, whatever the bytes, the shapes
- * and the number of threads. */
+ * and the number of threads; and the reference's are those that kv.h says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,6 +58,50 @@ static void assert_all_alike(gather_fixture *f) {
     }
 }
 
+/* The slot of a position of request r, or -1. */
+static int64_t slot_of(gather_fixture *f, int64_t r, int64_t pos) {
+    const int32_t page_tokens = f->desc.cache.page_tokens;
+    if (pos / page_tokens >= f->desc.table_width) {
+        return -1;
+    }
+    const int64_t page = gather_fixture_table(f, r)[pos / page_tokens];
+    return page < 0 || page >= f->desc.cache.n_pages ? -1 : page * page_tokens + pos % page_tokens;
+}
+
+/* The first record that request r gathers, and in *has how many it has: a second opinion, in which a
+ * window is not a number of rows but the position where it begins. */
+static int64_t first_record(gather_fixture *f, int64_t r, int64_t *has) {
+    const int64_t seq = gather_fixture_seq_lens(f)[r];
+    const int32_t *start = gather_fixture_query_start(f) + r;
+    *has = seq < 0 ? 0 : f->desc.ratio == 2 ? seq / 2 : seq;
+    int64_t first = 0;
+    if (f->args.gather_lens != NULL) {
+        const int64_t n = gather_fixture_gather_lens(f)[r];
+        first = n < 0 ? *has : *has - n;
+    } else if (f->desc.window > 0) {
+        const int64_t n = (int64_t)start[1] - start[0], query = n < 0 ? *has : *has - n;
+        first = (query < 0 ? 0 : query) - (f->desc.window - 1);
+    }
+    return first < 0 ? 0 : first;
+}
+
+/* What the last run left in the workspace is what kv.h says, row by row. */
+static void assert_defined(gather_fixture *f) {
+    const int64_t rows = gather_fixture_rows(f), offset = gather_fixture_offset(f);
+    int32_t n_faults = 0;
+    for (int64_t r = 0; r < f->args.n_requests; r++) {
+        int64_t has, row = offset;
+        const int64_t first = first_record(f, r, &has);
+        gather_fixture_assert_untouched(f, r, 0, offset);
+        for (int64_t pos = first; pos < has && row < rows; pos++) {
+            gather_fixture_assert_row(f, r, row++, slot_of(f, r, pos));
+        }
+        gather_fixture_assert_untouched(f, r, row, rows);
+        n_faults += has - first > rows - offset;
+    }
+    assert_int_equal(f->n_faults, n_faults);
+}
+
 static void fill_cache_with_anything(gather_fixture *f, test_rng *rng) {
     uint8_t *bytes = f->cache.data;
     for (size_t i = 0; i < f->cache.bytes; i++) {
@@ -80,6 +124,25 @@ static void add_nasty_indices(gather_fixture *f, test_rng *rng) {
         if (test_rng_below(rng, 4) == 0) {
             gather_fixture_gather_lens(f)[r] = lens[test_rng_below(rng, 6)];
         }
+        if (test_rng_below(rng, 6) == 0) {
+            gather_fixture_query_start(f)[r] = lens[test_rng_below(rng, 6)];
+        }
+    }
+}
+
+/* Records of one token or two, all of them, the last ones or those of a window, with the description's
+ * rows or the call's. */
+static void draw_options(gather_fixture *f, test_rng *rng) {
+    static const int32_t windows[] = {1, 2, 5, 20, 128, INT32_MAX};
+    f->desc.ratio = (int32_t)test_rng_below(rng, 3);
+    if (f->desc.ratio != 2 && test_rng_below(rng, 4) != 0) {
+        f->desc.window = windows[test_rng_below(rng, 6)];
+    }
+    f->desc.rows = 40;
+    f->desc.offset = test_rng_below(rng, 41);
+    if (test_rng_below(rng, 2) == 0) {
+        f->args.rows = 1 + test_rng_below(rng, 60);
+        f->args.offset = test_rng_below(rng, f->args.rows + 1);
     }
 }
 
@@ -96,13 +159,16 @@ static void gather_all_implementations_agree_over_the_matrix(void **state) {
                 f.desc.max_requests = f.args.n_requests = 9;
                 f.desc.table_width = 1 + 60 / page_tokens[page];
                 f.desc.table_stride = f.desc.table_width + test_rng_below(&rng, 3);
-                f.desc.rows = 40;
-                f.desc.offset = test_rng_below(&rng, 41);
+                draw_options(&f, &rng);
                 f.desc.row_stride = MMLA_LATENT_DIM + 8 * test_rng_below(&rng, 3);
                 gather_fixture_fill(&f, n_threads[threads], test_rng_next(&rng));
                 fill_cache_with_anything(&f, &rng);
                 add_nasty_indices(&f, &rng);
+                if (test_rng_below(&rng, 2) == 0) {
+                    f.args.gather_lens = NULL;
+                }
                 assert_all_alike(&f);
+                assert_defined(&f);
                 gather_fixture_destroy(&f);
             }
         }

@@ -52,13 +52,14 @@ static void set_lens(gather_fixture *f, int64_t r, int32_t seq, int32_t gather) 
     gather_fixture_gather_lens(f)[r] = gather;
 }
 
-/* Request r holds its positions first .. first + n - 1 from the offset on, and nothing else. */
+/* Request r holds its positions first .. first + n - 1 from the call's offset on, and nothing else. */
 static void assert_rows(gather_fixture *f, int64_t r, int64_t first, int64_t n) {
-    gather_fixture_assert_untouched(f, r, 0, OFFSET);
+    const int64_t offset = gather_fixture_offset(f);
+    gather_fixture_assert_untouched(f, r, 0, offset);
     for (int64_t i = 0; i < n; i++) {
-        gather_fixture_assert_row(f, r, OFFSET + i, slot_of(f, r, first + i));
+        gather_fixture_assert_row(f, r, offset + i, slot_of(f, r, first + i));
     }
-    gather_fixture_assert_untouched(f, r, OFFSET + n, ROWS);
+    gather_fixture_assert_untouched(f, r, offset + n, gather_fixture_rows(f));
 }
 
 static void various_lens(gather_fixture *f) {
@@ -296,6 +297,234 @@ static void gather_faults_are_added_and_may_go_uncounted(void **state) {
     for_all(offset_20, lens_beyond_the_room, check_fault_counting);
 }
 
+/* --- ratio ------------------------------------------------------------------------------------ */
+
+static void ratio_2(gather_fixture *f) {
+    f->desc.ratio = 2;
+}
+
+static void lens_in_tokens(gather_fixture *f) {
+    set_lens(f, 0, 41, 1000); /* 20 records, and a token that has none yet */
+    set_lens(f, 1, 26, 6);
+    set_lens(f, 2, 1, 1);
+}
+
+static void check_records_of_two(gather_fixture *f, const char *implementation) {
+    const int32_t *lens = f->args.gather_lens;
+    assert_int_equal(gather_fixture_run(f, implementation), MMLA_OK);
+    assert_rows(f, 0, 0, 20);
+    assert_rows(f, 1, 7, 6);
+    assert_rows(f, 2, 0, 0);
+    f->args.gather_lens = NULL;
+    assert_int_equal(gather_fixture_run(f, implementation), MMLA_OK);
+    assert_int_equal(f->n_faults, 0);
+    assert_rows(f, 0, 0, 20);
+    assert_rows(f, 1, 0, 13);
+    assert_rows(f, 2, 0, 0);
+    f->args.gather_lens = lens;
+}
+
+static void gather_a_record_of_ratio_2_stands_for_two_tokens(void **state) {
+    (void)state;
+    for_all(ratio_2, lens_in_tokens, check_records_of_two);
+}
+
+static void odd_lens_in_tokens(gather_fixture *f) {
+    set_lens(f, 0, -3, 1);        /* no records, and none before the first */
+    set_lens(f, 1, INT32_MAX, 2); /* the last two lie past the table */
+    set_lens(f, 2, 45, 22);       /* two of 22 do */
+}
+
+static void check_far_records_of_two(gather_fixture *f, const char *implementation) {
+    assert_int_equal(gather_fixture_run(f, implementation), MMLA_OK);
+    assert_rows(f, 0, 0, 0);
+    gather_fixture_assert_row(f, 1, OFFSET, -1);
+    gather_fixture_assert_row(f, 1, OFFSET + 1, -1);
+    gather_fixture_assert_untouched(f, 1, OFFSET + 2, ROWS);
+    for (int64_t i = 0; i < 22; i++) {
+        gather_fixture_assert_row(f, 2, OFFSET + i, i < 20 ? slot_of(f, 2, i) : -1);
+    }
+}
+
+static void gather_of_ratio_2_takes_any_length(void **state) {
+    (void)state;
+    for_all(ratio_2, odd_lens_in_tokens, check_far_records_of_two);
+}
+
+static void ratio_1(gather_fixture *f) {
+    f->desc.ratio = 1;
+}
+
+static void gather_of_ratio_1_is_that_of_no_ratio(void **state) {
+    (void)state;
+    for_all(ratio_1, various_lens, check_last_rows);
+}
+
+/* --- window ----------------------------------------------------------------------------------- */
+
+/* A request of seq tokens, the last `query` of which are asked, holds n positions from first on. */
+typedef struct seen {
+    int32_t seq, query;
+    int64_t first, n;
+} seen;
+
+static void check_seen(gather_fixture *f, const char *implementation, const seen want[3]) {
+    f->args.gather_lens = NULL;
+    gather_fixture_query_start(f)[0] = 4; /* any start: lengths are differences */
+    for (int64_t r = 0; r < 3; r++) {
+        gather_fixture_seq_lens(f)[r] = want[r].seq;
+        gather_fixture_query_start(f)[r + 1] = gather_fixture_query_start(f)[r] + want[r].query;
+    }
+    assert_int_equal(gather_fixture_run(f, implementation), MMLA_OK);
+    assert_int_equal(f->n_faults, 0);
+    for (int64_t r = 0; r < 3; r++) {
+        assert_rows(f, r, want[r].first, want[r].n);
+    }
+}
+
+static void check_windows(gather_fixture *f, const char *implementation) {
+    static const struct {
+        int32_t window;
+        seen want[3];
+    } cases[] = {
+        {4, {{20, 3, 14, 6}, {11, 1, 7, 4}, {13, 13, 0, 13}}}, /* the first query sees 3 back */
+        {4, {{5, 2, 0, 5}, {4, 1, 0, 4}, {2, 1, 0, 2}}},       /* a prefix of 3, and shorter ones */
+        {4, {{9, 0, 6, 3}, {9, -2, 6, 3}, {9, 30, 0, 9}}},     /* a query is 0 .. seq tokens */
+        {4, {{-5, 3, 0, 0}, {0, 3, 0, 0}, {0, 0, 0, 0}}},
+        {1, {{20, 3, 17, 3}, {20, 0, 20, 0}, {6, 6, 0, 6}}}, /* each sees itself */
+        {19, {{20, 1, 1, 19}, {19, 1, 0, 19}, {20, 2, 0, 20}}},
+        {INT32_MAX, {{20, 1, 0, 20}, {20, 0, 0, 20}, {20, 20, 0, 20}}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        f->desc.window = cases[i].window;
+        check_seen(f, implementation, cases[i].want);
+    }
+    f->desc.ratio = 1; /* which a window may say */
+    check_seen(f, implementation, cases[6].want);
+    f->desc.ratio = 0;
+}
+
+static void gather_with_a_window_takes_what_the_queries_see(void **state) {
+    (void)state;
+    for_all(NULL, NULL, check_windows);
+}
+
+static void starts_of_any_value(gather_fixture *f) {
+    static const int32_t starts[4] = {INT32_MIN, INT32_MAX, INT32_MIN, 0};
+    memcpy(gather_fixture_query_start(f), starts, sizeof starts);
+    various_lens(f);
+    f->desc.window = 4;
+    f->args.gather_lens = NULL;
+}
+
+static void check_wild_queries(gather_fixture *f, const char *implementation) {
+    assert_int_equal(gather_fixture_run(f, implementation), MMLA_OK);
+    assert_rows(f, 0, 0, 20); /* 2^32 - 1 queries, which is all */
+    assert_rows(f, 1, 10, 3); /* and as many fewer than none */
+    assert_rows(f, 2, 0, 11);
+}
+
+static void gather_with_a_window_survives_any_query_start(void **state) {
+    (void)state;
+    for_all(NULL, starts_of_any_value, check_wild_queries);
+}
+
+static void check_what_is_not_looked_at(gather_fixture *f, const char *implementation) {
+    const mmla_kv_gather_args args = f->args;
+    f->args.query_start = NULL;
+    f->desc.window = 4;
+    check_last_rows(f, implementation);
+    f->desc.window = 0;
+    check_whole_sequences(f, implementation);
+    f->args = args;
+}
+
+static void gather_needs_query_start_for_a_window_alone(void **state) {
+    (void)state;
+    for_all(NULL, various_lens, check_what_is_not_looked_at);
+}
+
+static void window_beyond_the_room(gather_fixture *f) {
+    static const int32_t starts[4] = {0, 1, 4, 4};
+    memcpy(gather_fixture_query_start(f), starts, sizeof starts);
+    set_lens(f, 0, 20, 0);
+    set_lens(f, 1, 20, 0);
+    set_lens(f, 2, 20, 0);
+    f->desc.window = 4;
+    f->args.gather_lens = NULL;
+}
+
+static void check_room_of_windows(gather_fixture *f, const char *implementation) {
+    assert_int_equal(gather_fixture_run(f, implementation), MMLA_E_INDEX);
+    assert_int_equal(f->n_faults, 1);
+    assert_string_equal(f->error.argument,
+                        test_implementation_is_cuda(implementation) ? "" : "seq_lens");
+    assert_rows(f, 0, 16, 4); /* fits exactly */
+    assert_rows(f, 1, 14, 4); /* of six */
+    assert_rows(f, 2, 17, 3);
+}
+
+static void gather_of_a_window_beyond_the_room_is_cut_and_reported(void **state) {
+    (void)state;
+    for_all(offset_20, window_beyond_the_room, check_room_of_windows);
+}
+
+/* --- the rows of a call ----------------------------------------------------------------------- */
+
+static void own_rows_fewer(gather_fixture *f) {
+    f->args.rows = 21; /* request 0 just fits */
+    f->args.offset = 1;
+}
+
+static void own_rows_more(gather_fixture *f) {
+    f->desc.rows = 1; /* room for none of them */
+    f->desc.offset = 1;
+    f->args.rows = 60;
+    f->args.offset = 31;
+}
+
+static void gather_takes_the_rows_and_the_offset_of_the_call(void **state) {
+    (void)state;
+    for_all(own_rows_fewer, various_lens, check_last_rows);
+    for_all(own_rows_more, various_lens, check_last_rows);
+    for_all(own_rows_more, various_lens, check_whole_sequences);
+}
+
+static void own_room_of_4(gather_fixture *f) {
+    f->args.rows = 7;
+    f->args.offset = 3;
+}
+
+static void check_own_room(gather_fixture *f, const char *implementation) {
+    assert_int_equal(gather_fixture_run(f, implementation), MMLA_E_INDEX);
+    assert_int_equal(f->n_faults, 2);
+    assert_string_equal(f->error.message,
+                        test_implementation_is_cuda(implementation)
+                            ? ""
+                            : "gather_lens: of request 1 is more than the 4 rows past "
+                              "offset; requests cut short: 2");
+    assert_rows(f, 0, 16, 4);
+    assert_rows(f, 1, 15, 4);
+    assert_rows(f, 2, 0, 4);
+}
+
+static void gather_beyond_the_room_of_the_call_is_cut_and_reported(void **state) {
+    (void)state;
+    for_all(own_room_of_4, lens_beyond_the_room, check_own_room);
+}
+
+static void an_offset_alone(gather_fixture *f) {
+    various_lens(f);
+    f->args.offset = -77;
+}
+
+static void gather_without_rows_of_the_call_takes_the_descriptions_offset(void **state) {
+    (void)state;
+    for_all(NULL, an_offset_alone, check_last_rows);
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
 static void wide_strides(gather_fixture *f) {
     f->desc.cache.page_stride_bytes = 1000000;
     f->desc.row_stride = MMLA_LATENT_DIM + 24;
@@ -398,6 +627,16 @@ int main(int argc, char **argv) {
         cmocka_unit_test(gather_without_lens_blames_the_sequence),
         cmocka_unit_test(gather_with_offset_at_the_end_writes_nothing),
         cmocka_unit_test(gather_faults_are_added_and_may_go_uncounted),
+        cmocka_unit_test(gather_a_record_of_ratio_2_stands_for_two_tokens),
+        cmocka_unit_test(gather_of_ratio_2_takes_any_length),
+        cmocka_unit_test(gather_of_ratio_1_is_that_of_no_ratio),
+        cmocka_unit_test(gather_with_a_window_takes_what_the_queries_see),
+        cmocka_unit_test(gather_with_a_window_survives_any_query_start),
+        cmocka_unit_test(gather_needs_query_start_for_a_window_alone),
+        cmocka_unit_test(gather_of_a_window_beyond_the_room_is_cut_and_reported),
+        cmocka_unit_test(gather_takes_the_rows_and_the_offset_of_the_call),
+        cmocka_unit_test(gather_beyond_the_room_of_the_call_is_cut_and_reported),
+        cmocka_unit_test(gather_without_rows_of_the_call_takes_the_descriptions_offset),
         cmocka_unit_test(gather_respects_every_stride),
         cmocka_unit_test(gather_never_reads_page_padding),
         cmocka_unit_test(gather_from_an_empty_cache_gives_zero_rows),

@@ -13,11 +13,12 @@
 #include "base/gpu.h"
 #include "base/impl.h"
 #include "kv/block_table.h"
+#include "kv/window_rows.h"
 
 enum { MMLA_LIST_KINDS = MMLA_LIST_IMAGE_SPANS + 1 };
 
 typedef struct mmla_lists_problem {
-    mmla_list_desc desc; /* strides resolved */
+    mmla_list_desc desc; /* strides resolved; request_rows, window_offset those of the call */
     mmla_kv_table table; /* of the kinds with a block table; RING_SLOTS: rows and rings */
     int32_t n_threads;   /* of the CPU */
     mmla_gpu gpu;        /* of a context on a CUDA device */

@@ -133,6 +133,13 @@ static batch *batch_create(mmla_list_kind kind, int32_t width, test_rng *rng) {
     return b;
 }
 
+/* COMBINED: with gather_lens or without, in the workspace of the description or of the call. */
+static void draw_call(batch *b, test_rng *rng) {
+    b->args.gather_lens = test_rng_below(rng, 2) == 0 ? NULL : b->gather_lens;
+    b->args.request_rows = test_rng_below(rng, 2) * (80 + test_rng_below(rng, 1000));
+    b->args.window_offset = test_rng_below(rng, 80);
+}
+
 static void batch_destroy(batch *b) {
     test_buffer *const outputs[] = {&b->list, &b->lens, &b->out_left, &b->out_right};
     for (int i = 0; i < 4; i++) {
@@ -236,6 +243,10 @@ static void check_reach(const batch *b, const mmla_lists_problem *p, int64_t t) 
 static void check(const batch *b) {
     mmla_lists_problem p = {.desc = b->desc};
     p.desc.table_stride = TABLE;
+    if (b->args.request_rows != 0) {
+        p.desc.request_rows = b->args.request_rows;
+        p.desc.window_offset = b->args.window_offset;
+    }
     p.table = (mmla_kv_table){b->desc.page_tokens, TABLE, b->desc.n_pages};
     for (int64_t t = 0; t < T; t++) {
         if (b->desc.kind == MMLA_LIST_IMAGE_SPANS) {
@@ -269,6 +280,7 @@ static void garbage_starts_are_counted_and_leave_legal_rows(void **state) {
             mmla_list_plan *plan = plan_of(b);
             for (int round = 0; round < 25; round++) {
                 draw(b, &rng); /* every fifth round has legal starts */
+                draw_call(b, &rng);
                 for (int q = 0; q <= R && round % 5 != 0; q++) {
                     if (test_rng_below(&rng, 3) == 0) {
                         b->query_start[q] = nasty(&rng);
@@ -298,11 +310,16 @@ static void a_replayed_graph_follows_new_lengths(void **state) {
         skip();
     }
     static const mmla_list_kind kinds[] = {MMLA_LIST_WINDOW, MMLA_LIST_DRAFT, MMLA_LIST_COMBINED,
-                                           MMLA_LIST_IMAGE_SPANS};
+                                           MMLA_LIST_IMAGE_SPANS, MMLA_LIST_COMBINED};
     test_rng rng = {seed + 1};
     mmla_error err;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         batch *b = batch_create(kinds[i], i % 2 == 0 ? 80 : WIDTH, &rng);
+        if (i == 4) { /* window rows that follow query_start */
+            b->args.gather_lens = NULL;
+            b->args.request_rows = 330;
+            b->args.window_offset = 300;
+        }
         mmla_list_plan *plan = plan_of(b);
         mmla_gpu_graph *graph;
         test_mirror *m = &b->mirror;

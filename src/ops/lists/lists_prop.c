@@ -7,6 +7,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -74,13 +75,30 @@ static int64_t clamp(int64_t x, int64_t low, int64_t high) {
     return x < low ? low : x > high ? high : x;
 }
 
+/* The first position of request q that is in the workspace: of its last gather_len, or of those that
+ * the first of its queries sees, going back from there. */
+static int64_t first_gathered(const batch *b, int64_t q) {
+    const int64_t seq = b->args.seq_lens[q];
+    if (b->args.gather_lens != NULL) {
+        return seq - clamp(b->args.gather_lens[q], 0, seq);
+    }
+    int64_t first = seq - (b->args.query_start[q + 1] - b->args.query_start[q]);
+    for (int64_t back = 1; first > 0 && back < b->desc.window; back++) {
+        first--;
+    }
+    return first > 0 ? first : 0;
+}
+
 static void combined_row(const batch *b, int64_t t, int64_t q, int64_t pos, row *r) {
     const mmla_list_desc *d = &b->desc;
     const int64_t stride = d->topk_stride != 0 ? d->topk_stride : d->topk_width;
-    const int64_t base = q * d->request_rows, seq = b->args.seq_lens[q];
+    const bool own = b->args.request_rows != 0;
+    const int64_t m = own ? b->args.request_rows : d->request_rows;
+    const int64_t n = own ? b->args.window_offset : d->window_offset;
+    const int64_t base = q * m, seq = b->args.seq_lens[q];
     for (int64_t k = 0; d->ratio > 0 && k < d->topk && k < (pos + 1) / d->ratio; k++) {
         const int64_t v = b->args.topk[t * stride + k];
-        push(r, v < d->window_offset && v >= 0 ? base + v : -1);
+        push(r, v < n && v >= 0 ? base + v : -1);
     }
     int64_t left = 0, right = 0;
     if (d->image_tokens > 0) {
@@ -91,10 +109,10 @@ static void combined_row(const batch *b, int64_t t, int64_t q, int64_t pos, row 
     if (left > d->window - 1) {
         start = pos - left;
     }
-    const int64_t first = seq - clamp(b->args.gather_lens[q], 0, seq);
+    const int64_t first = first_gathered(b, q);
     for (int64_t p = start; p <= pos + right && r->n < d->width; p++) {
-        if (p >= 0 && p >= first && p < seq && d->window_offset + p - first < d->request_rows) {
-            push(r, base + d->window_offset + p - first);
+        if (p >= 0 && p >= first && p < seq && n + p - first < m) {
+            push(r, base + n + p - first);
         }
     }
 }
@@ -256,7 +274,11 @@ static void fill_batch(batch *b, test_rng *rng, int hostile) {
         seq_lens[i] += query_start[i + 1] - query_start[i]; /* prefix + query */
     }
     a->seq_lens = seq_lens;
-    a->gather_lens = values(b, rng, hostile, r, 2 * TOKENS_MAX);
+    int32_t *gather_lens = values(b, rng, hostile, r, 2 * TOKENS_MAX);
+    a->gather_lens = test_rng_below(rng, 2) == 0 ? NULL : gather_lens;
+    a->window_offset = test_rng_below(rng, 60); /* of the call, or nothing if that has no rows */
+    a->request_rows =
+        test_rng_below(rng, 2) * (a->window_offset + test_rng_below(rng, 2 * TOKENS_MAX));
     a->block_table = values(b, rng, hostile, r * table_stride, d->n_pages);
     a->ring_blocks = values(b, rng, hostile, r, d->n_pages);
     a->request = values(b, rng, hostile, n, r);

@@ -219,7 +219,10 @@ MMLA_INLINE mmla_lists_run mmla_lists_window_run(const mmla_lists_problem *p,
         right = mmla_clamp_i64(args->right[token->idx], 0, image);
     }
     /* Gathered are positions first .. seq_len - 1, and `held` of them are in the workspace. */
-    const int64_t gathered = mmla_clamp_i64(args->gather_lens[token->request], 0, token->seq_len);
+    const int64_t gathered =
+        args->gather_lens != NULL
+            ? mmla_clamp_i64(args->gather_lens[token->request], 0, token->seq_len)
+            : mmla_kv_window_rows(token->query_len, token->seq_len, d->window);
     const int64_t first = token->seq_len - gathered;
     const int64_t held = mmla_min_i64(gathered, d->request_rows - d->window_offset);
     const int64_t start = mmla_max_i64(token->pos - mmla_max_i64(back, left), first);

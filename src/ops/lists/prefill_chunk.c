@@ -1,9 +1,10 @@
 /* prefill_chunk.c - which prefill requests share one gathered workspace. */
-#include <megamla/list.h>
+#include <megamla/prefill.h>
 
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "kv/window_rows.h"
 
 /* The workspace holds this many times what one longest sequence and one step's tokens need. */
 enum { WORKSPACE_SEQUENCES = 4 };
@@ -22,7 +23,7 @@ static mmla_status check_request(mmla_error *err, int64_t r, int64_t query, int6
     return MMLA_OK;
 }
 
-mmla_status mmla_prefill_chunk_next(const mmla_prefill_desc *desc,
+mmla_status mmla_prefill_chunk_next(const mmla_prefill_chunk_desc *desc,
                                     const int32_t *query_lens,
                                     const int32_t *seq_lens,
                                     int64_t n_requests,
@@ -54,7 +55,7 @@ mmla_status mmla_prefill_chunk_next(const mmla_prefill_desc *desc,
         MMLA_RETURN_IF_FAILED(check_request(err, last, query, seq));
         const int64_t records = mmla_max_i64(n_records, ratio > 0 ? seq / ratio : 0);
         const int64_t gathered =
-            mmla_max_i64(n_gathered, query + mmla_min_i64(seq - query, (int64_t)desc->window - 1));
+            mmla_max_i64(n_gathered, mmla_kv_window_rows(query, seq, desc->window));
         int64_t rows;
         const bool fits = mmla_mul_i64(last - first + 1, records + gathered, &rows) && rows <= room;
         if (!fits && last > first) {

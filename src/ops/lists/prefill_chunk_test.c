@@ -6,10 +6,13 @@
 
 #include <cmocka.h>
 
-#include <megamla/list.h>
+#include <megamla/prefill.h>
 
-static mmla_prefill_chunk next(
-    const mmla_prefill_desc *desc, const int32_t *query, const int32_t *seq, int64_t n, int64_t i) {
+static mmla_prefill_chunk next(const mmla_prefill_chunk_desc *desc,
+                               const int32_t *query,
+                               const int32_t *seq,
+                               int64_t n,
+                               int64_t i) {
     mmla_prefill_chunk chunk;
     mmla_error err;
     if (mmla_prefill_chunk_next(desc, query, seq, n, i, &chunk, &err) != MMLA_OK) {
@@ -20,7 +23,7 @@ static mmla_prefill_chunk next(
 
 static void chunk_counts_records_and_gathered_rows(void **state) {
     (void)state;
-    const mmla_prefill_desc desc = {
+    const mmla_prefill_chunk_desc desc = {
         .window = 128, .ratio = 2, .max_model_tokens = 4096, .max_batch_tokens = 1024};
     const int32_t query[] = {6, 2}, seq[] = {6, 131};
     const mmla_prefill_chunk c = next(&desc, query, seq, 2, 0);
@@ -32,7 +35,7 @@ static void chunk_counts_records_and_gathered_rows(void **state) {
 
 static void ratio_zero_has_no_records(void **state) {
     (void)state;
-    const mmla_prefill_desc desc = {
+    const mmla_prefill_chunk_desc desc = {
         .window = 128, .ratio = 0, .max_model_tokens = 1 << 20, .max_batch_tokens = 100};
     const int32_t query[] = {100, 100, 100, 100, 100}, seq[] = {100, 100, 100, 100, 100};
     /* 4 * (0 + 128 + 100) = 912 rows: nine requests of 100 would fit, five do */
@@ -44,7 +47,7 @@ static void ratio_zero_has_no_records(void **state) {
 
 static void chunk_closes_before_the_request_that_would_not_fit(void **state) {
     (void)state;
-    const mmla_prefill_desc desc = {
+    const mmla_prefill_chunk_desc desc = {
         .window = 1, .ratio = 1, .max_model_tokens = 10, .max_batch_tokens = 9};
     /* 4 * (10 + 1 + 9) = 80 rows. A request of 10 new tokens takes 10 + 10 rows: four fit. */
     const int32_t query[] = {10, 10, 10, 10, 10, 1}, seq[] = {10, 10, 10, 10, 10, 1};
@@ -61,7 +64,7 @@ static void chunk_closes_before_the_request_that_would_not_fit(void **state) {
 /* What ends a chunk must not count in its N and M. */
 static void the_request_that_closes_a_chunk_leaves_its_size_alone(void **state) {
     (void)state;
-    const mmla_prefill_desc desc = {
+    const mmla_prefill_chunk_desc desc = {
         .window = 1, .ratio = 1, .max_model_tokens = 4, .max_batch_tokens = 1};
     const int32_t query[] = {1, 1, 100}, seq[] = {1, 1, 100};
     const mmla_prefill_chunk c = next(&desc, query, seq, 3, 0);
@@ -72,7 +75,7 @@ static void the_request_that_closes_a_chunk_leaves_its_size_alone(void **state) 
 
 static void a_chunk_holds_one_request_however_long(void **state) {
     (void)state;
-    const mmla_prefill_desc desc = {
+    const mmla_prefill_chunk_desc desc = {
         .window = 1, .ratio = 1, .max_model_tokens = 0, .max_batch_tokens = 0};
     const int32_t query[] = {INT32_MAX, 1}, seq[] = {INT32_MAX, 1};
     const mmla_prefill_chunk c = next(&desc, query, seq, 2, 0);
@@ -82,9 +85,9 @@ static void a_chunk_holds_one_request_however_long(void **state) {
 
 static void bad_arguments_are_named(void **state) {
     (void)state;
-    const mmla_prefill_desc good = {
+    const mmla_prefill_chunk_desc good = {
         .window = 128, .ratio = 2, .max_model_tokens = 100, .max_batch_tokens = 100};
-    mmla_prefill_desc bad[4] = {good, good, good, good};
+    mmla_prefill_chunk_desc bad[4] = {good, good, good, good};
     bad[0].window = 0;
     bad[1].ratio = 3;
     bad[2].max_model_tokens = -1;
