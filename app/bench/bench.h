@@ -24,6 +24,7 @@ enum {
     BENCH_WINDOW = 128,     /* keys of the sliding window */
     BENCH_COMPRESSED = 512, /* keys picked from the compressed cache */
     BENCH_KEYS = BENCH_WINDOW + BENCH_COMPRESSED,
+    BENCH_FLOP_PER_KEY = 2 * 2 * MMLA_LATENT_DIM, /* of a head: q . k and p v, multiply and add */
     BENCH_KEY_LARGEST = CHECK_KEY_LARGEST /* no element of a key exceeds it: the same draws */
 };
 
@@ -72,7 +73,8 @@ typedef struct bench_options {
     const char *formats;        /* NULL: the default ones */
     const char *implementation; /* NULL: the one a plan picks */
     bench_list heads, tokens;
-    int32_t n_threads; /* 0: every core */
+    bench_list contexts; /* tokens of a request, of prefill */
+    int32_t n_threads;   /* 0: every core */
     int64_t n_samples;
     void (*progress)(void *user, const char *what, int64_t done, int64_t total); /* may be NULL */
     void *progress_user;
@@ -86,6 +88,7 @@ typedef struct bench_row {
     const char *op, *formats, *out_form;
     char implementation[32];
     int64_t heads, tokens, window, compressed;
+    int64_t context; /* of prefill: tokens of the request, those of the call among them */
     bench_timing fused;
     double chain_us;  /* the same by separate steps */
     double sgemm_us;  /* the same products in fp32 by OpenBLAS; 0 when its times spread widely */

@@ -11,11 +11,7 @@
 #include "app/check/check_attend_compare.h"
 #include "app/check/check_num.h"
 
-enum {
-    POSITIONS = 4096,
-    POISON = 0x5A,
-    FLOP_PER_KEY = 2 * 2 * MMLA_LATENT_DIM /* of a head: q . k and p v, multiply and add */
-};
+enum { POSITIONS = 4096, POISON = 0x5A };
 
 static const bench_formats paged_formats[] = {
     {"528+288", MMLA_KV_V41_FP8, MMLA_KV_V41_FP4},
@@ -317,7 +313,7 @@ static void run_shape(bench_session *s, const pool *p, int64_t heads, int64_t to
     shape x = shape_create(s, p, heads, tokens);
     const int64_t n_keys = x.n_window + x.n_compressed;
     row->keys = (double)n_keys / (double)tokens;
-    row->flop = (double)(n_keys * heads) * FLOP_PER_KEY;
+    row->flop = (double)(n_keys * heads) * BENCH_FLOP_PER_KEY;
     row->bytes = (double)(paged ? x.n_window * mmla_kv_record_bytes(p->formats->window) +
                                       x.n_compressed * mmla_kv_record_bytes(p->formats->compressed)
                                 : n_keys * MMLA_LATENT_DIM * 2);

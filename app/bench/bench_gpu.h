@@ -20,6 +20,7 @@ void bench_gpu_session_deinit(bench_session *s);
 
 /* Each measures its operation's shapes, as far as the options select them, and adds rows. */
 void bench_gpu_attend_run(bench_session *s);
+void bench_gpu_prefill_run(bench_session *s);
 void bench_gpu_project_run(bench_session *s);
 void bench_gpu_kv_run(bench_session *s);
 void bench_gpu_list_run(bench_session *s);

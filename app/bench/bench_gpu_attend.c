@@ -8,8 +8,6 @@
 #include "app/report/report_quantiles.h"
 #include "app/term/term.h"
 
-enum { FLOP_PER_KEY = 2 * 2 * MMLA_LATENT_DIM /* of a head: q . k and p v, multiply and add */ };
-
 static const bench_formats paged_formats[] = {
     {"528+288", MMLA_KV_V41_FP8, MMLA_KV_V41_FP4},
     {"528+528", MMLA_KV_V41_FP8, MMLA_KV_V41_FP8},
@@ -48,34 +46,6 @@ static bench_timing timing_of(bench_session *s, bench_gpu_shape *x, bench_enqueu
     return t;
 }
 
-/* A sample of the call whose results are to be verified. */
-static bench_sample
-sample_of(bench_session *s, const bench_gpu_shape *x, int64_t last, check_verdict *v) {
-    const check_attend_case call = bench_gpu_shape_case(x, last);
-    const mmla_cache_desc none = {0};
-    return bench_sample_create(
-        &call, call.desc.kind == MMLA_ATTEND_PAGED ? &x->pool->window.tile.desc : &none,
-        &x->pool->compressed.tile.desc, s->host, v);
-}
-
-/* The results of the last timed call, by `implementation` or by the chain. */
-static void verify(bench_session *s,
-                   bench_gpu_shape *x,
-                   int64_t last,
-                   const char *implementation,
-                   bool chain,
-                   check_verdict *verdict) {
-    const check_attend_case call = bench_gpu_shape_case(x, last);
-    bench_sample sample = sample_of(s, x, last, verdict);
-    check_attend_buffers got = bench_gpu_shape_results(x);
-    if (s->options.corrupt == (chain ? BENCH_CORRUPT_CHAIN : BENCH_CORRUPT_FUSED)) {
-        memset(got.out.data, BENCH_SAMPLE_POISON, (size_t)got.out.bytes);
-    }
-    bench_sample_compare(&sample, &call, &got, implementation, chain, verdict);
-    check_attend_buffers_destroy(&got);
-    bench_sample_destroy(&sample);
-}
-
 /* Times and verifies the fused call. False, and the row says why, when it has no time. */
 static bool measure_fused(bench_session *s, bench_gpu_shape *x, bench_row *row) {
     mmla_error err = {0};
@@ -91,7 +61,7 @@ static bool measure_fused(bench_session *s, bench_gpu_shape *x, bench_row *row) 
     if (!bench_device_is_well(&s->device)) {
         return false;
     }
-    verify(s, x, row->fused.last, row->implementation, false, &verdict);
+    bench_gpu_shape_verify(s, x, row->fused.last, row->implementation, false, &verdict);
     row->verified = !verdict.failed;
     snprintf(row->problem, sizeof row->problem, "%.159s", verdict.why);
     return row->verified;
@@ -110,7 +80,7 @@ static void measure_chain(bench_session *s, bench_gpu_shape *x, bench_row *row) 
     x->workspace = bench_arena_add(&x->arena, (int64_t)mmla_chain_workspace_bytes(x->chain));
     const bench_timing t = timing_of(s, x, call_chain);
     if (bench_device_is_well(&s->device)) {
-        verify(s, x, t.last, "", true, &verdict);
+        bench_gpu_shape_verify(s, x, t.last, "", true, &verdict);
         row->chain_us = verdict.failed ? 0.0 : t.median_us;
     }
     row->verified = !verdict.failed;
@@ -124,7 +94,7 @@ static void describe(const bench_gpu_shape *x, bench_row *row) {
     row->window = bench_gpu_window(f);
     row->compressed = bench_gpu_compressed(f);
     row->keys = (double)x->n_keys / (double)row->tokens;
-    row->flop = (double)(x->n_keys * row->heads) * FLOP_PER_KEY;
+    row->flop = (double)(x->n_keys * row->heads) * BENCH_FLOP_PER_KEY;
     row->bytes = bench_gpu_bytes(x);
 }
 
@@ -233,7 +203,7 @@ static void run_host_cost(bench_session *s) {
         bench_gpu_shape_reset(&x);
         row->fused = host_timing(s, &x);
         if (bench_device_is_well(&s->device)) {
-            verify(s, &x, row->fused.last, row->implementation, false, &verdict);
+            bench_gpu_shape_verify(s, &x, row->fused.last, row->implementation, false, &verdict);
             row->verified = !verdict.failed;
             snprintf(row->problem, sizeof row->problem, "%.159s", verdict.why);
         }

@@ -56,35 +56,44 @@ void bench_gpu_pool_destroy(bench_gpu_pool *p) {
     bench_arena_destroy(&p->arena);
 }
 
-/* Inputs of every token but its lists: q as a projection just wrote it, a sink, lengths. */
-static void draw_inputs(const bench_session *s, bench_gpu_shape *x) {
+/* Inputs of every token but its lists: q as a projection just wrote it, a sink. */
+static void draw_inputs(bench_gpu_shape *x, check_rng *rng) {
     check_attend_case *c = &x->c;
     const int64_t n = c->args.n_tokens, h = c->desc.n_heads;
-    const bench_widths widths = {c->desc.list_width, c->desc.compressed_width};
-    check_rng rng = check_rng_at(s->options.seed, 9, (uint64_t)(n * 1000 + h));
     c->q = check_buffer_create(n * h * D * 2, 64, 0);
     c->positions = check_buffer_create(n * 4, 64, 0);
-    c->lens = check_buffer_create(n * 4, 64, 0);
-    c->compressed_lens = check_buffer_create(n * 4, 64, 0);
     c->sink = check_buffer_create(h * 4, 64, 0);
     for (int64_t t = 0; t < n; t++) {
         memcpy(c->q.data + t * h * D * 2, bench_tile_row(&x->pool->q, t, h * D),
                (size_t)(h * D * 2));
-        ((int32_t *)c->positions.data)[t] = (int32_t)check_rng_below(&rng, POSITIONS);
+        ((int32_t *)c->positions.data)[t] = (int32_t)check_rng_below(rng, POSITIONS);
     }
     for (int64_t i = 0; i < h; i++) {
-        ((float *)c->sink.data)[i] = check_rng_normal(&rng);
+        ((float *)c->sink.data)[i] = check_rng_normal(rng);
     }
     c->args.q = (const uint16_t *)c->q.data;
     c->args.positions = (const int32_t *)c->positions.data;
     c->args.sink = (const float *)c->sink.data;
-    int32_t *const lens = (int32_t *)c->lens.data;
-    int32_t *const compressed_lens = (int32_t *)c->compressed_lens.data;
-    bench_lens_draw(&s->options, widths, n, &rng, lens, compressed_lens);
-    x->n_keys = bench_lens_sum(lens, n) + bench_lens_sum(compressed_lens, n);
-    c->args.lens = lens;
-    c->args.compressed_lens = compressed_lens;
     c->args.cos_sin = (const float *)x->pool->cos_sin.data;
+}
+
+/* Lengths as the options want them. */
+static void draw_lens(const bench_session *s, bench_gpu_shape *x, check_rng *rng) {
+    check_attend_case *c = &x->c;
+    const int64_t n = c->args.n_tokens;
+    const bench_widths widths = {c->desc.list_width, c->desc.compressed_width};
+    c->lens = check_buffer_create(n * 4, 64, 0);
+    c->compressed_lens = check_buffer_create(n * 4, 64, 0);
+    bench_lens_draw(&s->options, widths, n, rng, (int32_t *)c->lens.data,
+                    (int32_t *)c->compressed_lens.data);
+}
+
+static void take_lens(bench_gpu_shape *x) {
+    check_attend_case *c = &x->c;
+    const int64_t n = c->args.n_tokens;
+    c->args.lens = (const int32_t *)c->lens.data;
+    c->args.compressed_lens = (const int32_t *)c->compressed_lens.data;
+    x->n_keys = bench_lens_sum(c->args.lens, n) + bench_lens_sum(c->args.compressed_lens, n);
 }
 
 check_buffer bench_gpu_prefill_lists(int64_t n_tokens) {
@@ -210,9 +219,30 @@ static void upload(bench_gpu_shape *x) {
 bench_gpu_shape
 bench_gpu_shape_create(bench_session *s, const bench_gpu_pool *p, int64_t heads, int64_t tokens) {
     bench_gpu_shape x = {.pool = p, .arena = {.device = &s->device}};
+    check_rng rng = check_rng_at(s->options.seed, 9, (uint64_t)(tokens * 1000 + heads));
     describe(s, &x, heads, tokens);
-    draw_inputs(s, &x);
+    draw_inputs(&x, &rng);
+    draw_lens(s, &x, &rng);
+    take_lens(&x);
     draw_lists(s, &x);
+    upload(&x);
+    return x;
+}
+
+bench_gpu_shape bench_gpu_shape_create_with(bench_session *s,
+                                            const bench_gpu_pool *p,
+                                            int64_t heads,
+                                            int64_t tokens,
+                                            const bench_gpu_lists *lists) {
+    bench_gpu_shape x = {.pool = p, .arena = {.device = &s->device}, .n_sets = 1};
+    check_rng rng = check_rng_at(s->options.seed, 9, (uint64_t)(tokens * 1000 + heads));
+    describe(s, &x, heads, tokens);
+    draw_inputs(&x, &rng);
+    x.c.lens = lists->lens;
+    x.c.compressed_lens = lists->compressed_lens;
+    x.lists = lists->list;
+    x.compressed_lists = lists->compressed_list;
+    take_lens(&x);
     upload(&x);
     return x;
 }
@@ -278,4 +308,24 @@ check_attend_buffers bench_gpu_shape_results(bench_gpu_shape *x) {
     bench_device_read(d, b.lse.data, x->args.lse, b.lse.bytes);
     bench_device_read(d, b.max_logits.data, x->args.max_logits, b.max_logits.bytes);
     return b;
+}
+
+void bench_gpu_shape_verify(bench_session *s,
+                            bench_gpu_shape *x,
+                            int64_t last,
+                            const char *implementation,
+                            bool chain,
+                            check_verdict *verdict) {
+    const check_attend_case call = bench_gpu_shape_case(x, last);
+    const mmla_cache_desc none = {0};
+    const bool is_paged = call.desc.kind == MMLA_ATTEND_PAGED;
+    bench_sample sample = bench_sample_create(&call, is_paged ? &x->pool->window.tile.desc : &none,
+                                              &x->pool->compressed.tile.desc, s->host, verdict);
+    check_attend_buffers got = bench_gpu_shape_results(x);
+    if (s->options.corrupt == (chain ? BENCH_CORRUPT_CHAIN : BENCH_CORRUPT_FUSED)) {
+        memset(got.out.data, BENCH_SAMPLE_POISON, (size_t)got.out.bytes);
+    }
+    bench_sample_compare(&sample, &call, &got, implementation, chain, verdict);
+    check_attend_buffers_destroy(&got);
+    bench_sample_destroy(&sample);
 }

@@ -43,6 +43,17 @@ double bench_gpu_bytes(const bench_gpu_shape *x);
 
 bench_gpu_shape
 bench_gpu_shape_create(bench_session *s, const bench_gpu_pool *p, int64_t heads, int64_t tokens);
+
+/* The same of a paged call over lists that the caller made, which become the shape's. */
+typedef struct bench_gpu_lists {
+    check_buffer list, lens, compressed_list, compressed_lens;
+} bench_gpu_lists;
+
+bench_gpu_shape bench_gpu_shape_create_with(bench_session *s,
+                                            const bench_gpu_pool *p,
+                                            int64_t heads,
+                                            int64_t tokens,
+                                            const bench_gpu_lists *lists);
 void bench_gpu_shape_destroy(bench_gpu_shape *x);
 
 /* Arguments of call i on the device; and the case of call i on the host. */
@@ -54,6 +65,14 @@ void bench_gpu_shape_reset(bench_gpu_shape *x);
 
 /* The results, in host memory. */
 check_attend_buffers bench_gpu_shape_results(bench_gpu_shape *x);
+
+/* Holds them against the reference as those of call `last`, by `implementation` or by the chain. */
+void bench_gpu_shape_verify(bench_session *s,
+                            bench_gpu_shape *x,
+                            int64_t last,
+                            const char *implementation,
+                            bool chain,
+                            check_verdict *verdict);
 
 /* Lists of prefill, [T, 640]: picks all over the first rows of a workspace, then a window that moves on
  * by one row a token. */

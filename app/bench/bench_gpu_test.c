@@ -20,6 +20,7 @@
 
 static void run_all(bench_session *s) {
     bench_gpu_attend_run(s);
+    bench_gpu_prefill_run(s);
     bench_gpu_project_run(s);
     bench_gpu_kv_run(s);
     bench_gpu_list_run(s);
@@ -181,15 +182,38 @@ static void every_operation_is_verified(void **state) {
     (void)state;
     bench_session *s = bench_fixture_create(NULL, NULL, 8, 3);
     run_all(s);
-    bench_fixture_assert_verified(
-        s, 1 + 1 + 1); /* attend_paged, attend_rows, project: those with heads */
-    for (int i = 0; i < 3; i++) {
+    /* Those with heads. */
+    const char *const ops[] = {"attend_paged", "attend_rows", "prefill_paged", "prefill_workspace",
+                               "project"};
+    bench_fixture_assert_verified(s, 5);
+    for (int i = 0; i < 5; i++) {
         const bench_row *row = &s->rows[i];
+        assert_string_equal(row->op, ops[i]);
         assert_int_equal(row->heads, 8);
         assert_int_equal(row->tokens, 3);
         assert_true(row->floor_us > 0.0 && row->flop > 0.0);
-        assert_true(i == 2 || (row->chain_us > 0.0 && row->keys == 640.0));
+        assert_true(i >= 2 || row->chain_us > 0.0);
+        assert_true(i == 4 || row->keys == 640.0);
+        assert_true((row->context > 0) == (i == 2 || i == 3));
     }
+    bench_fixture_destroy(s);
+}
+
+static void prefill_is_verified_whatever_the_context(void **state) {
+    (void)state;
+    const int64_t contexts[] = {1, 7, 300, 3000}, tokens[] = {1, 7, 130, 3000};
+    for (int i = 0; i < 4; i++) {
+        bench_session *s = bench_fixture_create(NULL, NULL, 8, tokens[i]);
+        s->options.contexts = (bench_list){.values = {contexts[i]}, .n = 1};
+        bench_gpu_prefill_run(s);
+        bench_fixture_assert_verified(s, 2);
+        assert_true(s->rows[0].keys == s->rows[1].keys && s->rows[0].keys <= 640.0);
+        bench_fixture_destroy(s);
+    }
+    bench_session *s = bench_fixture_create("prefill_paged", NULL, 8, 8);
+    s->options.contexts = (bench_list){.values = {7}, .n = 1};
+    bench_gpu_prefill_run(s); /* the call does not fit its request */
+    assert_int_equal(s->n_rows, 0);
     bench_fixture_destroy(s);
 }
 
@@ -364,7 +388,7 @@ static void the_table_has_a_column_for_everything(void **state) {
     assert_non_null(line);
     assert_non_null(strstr(text, "floors are those of memory alone"));
     assert_string_equal(line,
-                        "attend_paged    528+288     64      1     8.00     7.50     8.25     "
+                        "attend_paged      528+288     64      1     8.00     7.50     8.25     "
                         "4.00  2.00x     16.0  2.00x        -      1.0   2.00  name\n");
     free(text);
     bench_fixture_destroy(s);
@@ -382,6 +406,7 @@ int main(void) {
         cmocka_unit_test(floors_are_the_larger_of_both_ceilings),
         cmocka_unit_test(sets_touch_more_than_the_caches_hold),
         cmocka_unit_test(every_operation_is_verified),
+        cmocka_unit_test(prefill_is_verified_whatever_the_context),
         cmocka_unit_test(every_pair_of_formats_is_verified),
         cmocka_unit_test(shorter_lists_are_less_work),
         cmocka_unit_test(caches_and_lists_are_verified_byte_by_byte),

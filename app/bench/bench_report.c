@@ -48,9 +48,14 @@ static void gpu_times_print(const bench_row *row, FILE *to) {
 
 void bench_report_row_print(const bench_session *s, const bench_row *row, FILE *to) {
     const double fused = row->fused.median_us;
-    fprintf(to, s->on_gpu ? "%-15s %-8s %5s %6s" : "%-13s %-8s %5s %6s", row->op,
-            row->formats != NULL ? row->formats : "-", count(row->heads).text,
-            count(row->tokens).text);
+    /* Of prefill the context says more than the formats. */
+    char context[24];
+    snprintf(context, sizeof context, "%lld", (long long)row->context);
+    fprintf(to, s->on_gpu ? "%-17s %-8s %5s %6s" : "%-13s %-8s %5s %6s", row->op,
+            row->context > 0       ? context
+            : row->formats != NULL ? row->formats
+                                   : "-",
+            count(row->heads).text, count(row->tokens).text);
     if (!row->verified) {
         fprintf(to, "  %s\n", row->problem);
         return;
@@ -110,7 +115,7 @@ static void gpu_head_print(const bench_session *s, FILE *to) {
         fprintf(to, "\nlibcublas was not found: floors are those of memory alone");
     }
     scenario_print(&s->options, to);
-    fprintf(to, "\n\n%-15s %-8s %5s %6s %8s %8s %8s %8s %6s %8s %6s %8s %8s %6s  %s\n", "operation",
+    fprintf(to, "\n\n%-17s %-8s %5s %6s %8s %8s %8s %8s %6s %8s %6s %8s %8s %6s  %s\n", "operation",
             "formats", "heads", "tokens", "us", "p10", "p90", "floor", "ratio", "chain us", "ratio",
             "cuBLAS", "TFLOP/s", "TB/s", "implementation");
 }
@@ -182,6 +187,9 @@ static json_t *row_to_json(const bench_row *row, bool on_gpu) {
         report_set(&o, "cublas_us", real_or_null(row->cublas_us));
     }
     report_set(&o, "keys", real_or_null(row->keys));
+    if (row->context > 0) {
+        report_set(&o, "context", json_integer(row->context));
+    }
     if (!row->verified) {
         report_set(&o, "problem", report_text(row->problem));
     }

@@ -101,6 +101,8 @@ static const bench_op cpu_ops[] = {
 static const bench_op gpu_ops[] = {
     {"attend_paged", "attend", {"528+288", "528+528", "528", "584+584", "584"}},
     {"attend_rows", "attend", {"bf16"}},
+    {"prefill_paged", "attend", {"528+288"}},
+    {"prefill_workspace", "attend", {"528+288"}},
     {"project", "project", {NULL}},
     {"kv_insert", "kv_insert", {"584", "528", "288"}},
     {"kv_gather", "kv_gather", {"584", "528", "288"}},

@@ -14,6 +14,7 @@ enum {
     OPT_OP,
     OPT_HEADS,
     OPT_TOKENS,
+    OPT_CONTEXTS,
     OPT_FORMATS,
     OPT_LENGTHS,
     OPT_PADDED,
@@ -33,19 +34,25 @@ enum {
     SAMPLES_DEFAULT = 30,
     GPU_SAMPLES_DEFAULT = 100,
     PAGE_TOKENS_MAX = 1024,
-    LAYERS_MAX = 128
+    LAYERS_MAX = 128,
+    CONTEXT_MAX = 1 << 20
 };
 
 static const cmd_option options[] = {
     {"op", 0, "OP",
      "only attend_paged, attend_rows, project, kv_insert or kv_gather;\n"
-     "on a GPU also list_window, list_compressed, list_combined,\n"
-     "list_slots, step (an insert and two lists that overlap),\n"
-     "step_apart (the same one by one) or host_cost"},
+     "on a GPU also prefill_paged, prefill_workspace (both routes of\n"
+     "mmla_prefill_run, lists and gathered rows included), list_window,\n"
+     "list_compressed, list_combined, list_slots, step (an insert and\n"
+     "two lists that overlap), step_apart (the same one by one) or\n"
+     "host_cost"},
     {"heads", 0, "N,...", "numbers of heads, multiples of 8 (default 64,32,16,8,128)"},
     {"tokens", 'n', "N,...",
      "query tokens of a call, or rows of kv (default 1,4,16,64;\n"
      "on a GPU 1,16,64,256,1024, and what suits each operation)"},
+    {"contexts", 0, "N,...",
+     "of prefill: tokens of the request, those of the call among\n"
+     "them (default 4096,32768,131072,524288)"},
     {"formats", 0, "F",
      "record formats: 528+288, 528+528, 584+584, bf16, on a GPU\n"
      "528 and 584 alone; or 584, 528, 288 of kv_insert and kv_gather"},
@@ -184,6 +191,10 @@ static bool extras_check(const bench_options *o, const char *plot) {
         cmd_message(&spec, "--%s is for one operation: --op attend_paged", paged);
         return false;
     }
+    if (o->contexts.n > 0 && (o->op == NULL || strncmp(o->op, "prefill_", 8) != 0)) {
+        cmd_message(&spec, "--contexts is for prefill: --op prefill_paged or prefill_workspace");
+        return false;
+    }
     if (o->lengths != BENCH_LENGTHS_FULL && o->op != NULL && !bench_plot_has(o->op)) {
         cmd_message(&spec, "--lengths is for attention, and --op is %s", o->op);
         return false;
@@ -276,6 +287,8 @@ static bool take(int option, char *value, settings *x) {
         return parse_list("heads", value, MMLA_HEADS_MAX, MMLA_HEADS_PER_GROUP, &o->heads);
     case OPT_TOKENS:
         return parse_list("tokens", value, 1 << 20, 1, &o->tokens);
+    case OPT_CONTEXTS:
+        return parse_list("contexts", value, CONTEXT_MAX, 1, &o->contexts);
     case OPT_FORMATS:
         o->formats = value;
         return true;
@@ -362,6 +375,7 @@ static char *join(int argc, char **argv) {
 static void run_all(bench_session *s) {
     if (s->on_gpu) {
         bench_gpu_attend_run(s);
+        bench_gpu_prefill_run(s);
         bench_gpu_project_run(s);
         bench_gpu_kv_run(s);
         bench_gpu_list_run(s);
