@@ -81,6 +81,8 @@ if(NOT CMAKE_CROSSCOMPILING AND NOT MMLA_SANITIZE)
     ${PROJECT_SOURCE_DIR}/tests/tools/check_bench_table.py ${PROJECT_SOURCE_DIR})
   add_test(NAME bench_plot COMMAND ${Python3_EXECUTABLE}
     ${PROJECT_SOURCE_DIR}/tests/tools/check_bench_plot.py ${PROJECT_SOURCE_DIR})
+  add_test(NAME bench_prefill COMMAND ${Python3_EXECUTABLE}
+    ${PROJECT_SOURCE_DIR}/tests/tools/check_bench_prefill.py ${PROJECT_SOURCE_DIR})
   add_test(NAME abi_exports COMMAND sh ${abi}/check_exports.sh $<TARGET_FILE:megamla_shared>
     ${abi}/exports.txt)
   add_test(NAME abi_static COMMAND sh ${abi}/check_static.sh $<TARGET_FILE:megamla_static>

@@ -160,7 +160,9 @@ def gpu_tables(result, name):
         lines += ["", f"**{op}, {formats}**, lists of {n_keys}", ""]
         lines += markdown(ATTEND_HEADER, [attend_cells(result, r) for r in attend
                                           if (r["op"], r["formats"]) == (op, formats)])
-    others = [r for r in rows if not r["op"].startswith("attend_") and r["op"] != "host_cost"]
+    # Prefill has a table of its own (bench_prefill.py).
+    others = [r for r in rows if not r["op"].startswith(("attend_", "prefill_"))
+              and r["op"] != "host_cost"]
     if others:
         lines += ["", "**The other operations**", ""]
         lines += markdown(OTHER_HEADER, [other_cells(result, r) for r in others], 2)

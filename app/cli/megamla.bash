@@ -47,7 +47,7 @@ _megamla() {
         ;;
     *:--threads | *:-t | *:--repeat | *:-r | *:--seed | *:--case | *:--heads | *:--tokens | *:-n) ;;
     *:--samples | *:--commit | *:--window-page | *:--block | *:--padded | *:--page-tokens) ;;
-    *:--layers) ;;
+    *:--layers | *:--contexts) ;;
     *) has_value=0 ;;
     esac
     if [ "$has_value" -eq 1 ]; then
@@ -58,8 +58,8 @@ _megamla() {
     run) options="--output --compare --impl --device --threads --repeat --json --help" ;;
     check) options="--op --impl --quick --seed --case --threads --device --json --help" ;;
     bench)
-        options="--op --heads --tokens --formats --lengths --padded --warm --page-tokens --layers"
-        options="$options --batch-invariant --impl --device --threads --samples --quick --seed"
+        options="--op --heads --tokens --contexts --formats --lengths --padded --warm --page-tokens"
+        options="$options --layers --batch-invariant --impl --device --threads --samples --quick --seed"
         options="$options --json --plot --commit --help"
         ;;
     info) options="--json --help" ;;

@@ -294,10 +294,10 @@ static mmla_status decide(const mmla_prefill_plan *plan,
             err, MMLA_E_SHAPE, "max_rows", "is %lld, must be at least %lld requests of %lld rows",
             (long long)d->max_rows, (long long)args->n_requests, (long long)shape->m);
     }
-    const bool wins =
-        d->route == MMLA_PREFILL_WORKSPACE ||
-        (fits && mmla_prefill_workspace_wins(d, mmla_attend_plan_implementation(plan->from_caches),
-                                             args->n_tokens, shape));
+    const bool wins = d->route == MMLA_PREFILL_WORKSPACE ||
+                      (fits && mmla_prefill_workspace_gain(
+                                   mmla_attend_plan_implementation(plan->from_caches),
+                                   d->attend.n_heads, plan->ctx->gpu.l2_bytes, shape) > 0.0);
     *route = wins ? MMLA_PREFILL_WORKSPACE : MMLA_PREFILL_PAGED;
     return MMLA_OK;
 }

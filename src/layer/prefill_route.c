@@ -1,6 +1,8 @@
 /* prefill_route.c - how much a call gathers, and what that costs. */
 #include "layer/prefill_route.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/error.h"
@@ -31,8 +33,10 @@ mmla_status mmla_prefill_shape_get(const mmla_prefill_desc *desc,
         MMLA_RETURN_IF_FAILED(check_request(err, r, query, seq));
         const int64_t records = desc->ratio > 0 ? seq / desc->ratio : 0;
         const int64_t window = query + mmla_min_i64(seq - query, desc->window - 1);
-        shape->n_records += records;
-        shape->n_window += window;
+        const int64_t keys =
+            mmla_min_i64(records, desc->topk_width) + mmla_min_i64(seq, desc->window);
+        shape->n_rows += records + window;
+        shape->n_keys += (double)query * (double)keys;
         shape->n = mmla_max_i64(shape->n, records);
         most_window = mmla_max_i64(most_window, window);
     }
@@ -40,11 +44,41 @@ mmla_status mmla_prefill_shape_get(const mmla_prefill_desc *desc,
     return MMLA_OK;
 }
 
-bool mmla_prefill_workspace_wins(const mmla_prefill_desc *desc,
-                                 const char *implementation,
-                                 int64_t n_tokens,
-                                 const mmla_prefill_shape *shape) {
-    (void)desc;
-    (void)implementation;
-    return shape->n_records + shape->n_window < 100 * n_tokens;
+/* What a token of 640 keys costs less from rows that lie in L2, and how much of that is lost where
+ * none of them does, in microseconds of a whole H200: fitted to the times in docs/performance.md. */
+typedef struct token_cost {
+    bool is_hopper;
+    int32_t heads; /* at most */
+    double gain, loss;
+} token_cost;
+
+static const token_cost token_costs[] = {
+    {true, 16, 0.0275, 0.060},
+    {true, 64, 0.0375, 0.030},
+    {true, MMLA_HEADS_MAX, 0.0730, 0.0},
+    {false, 16, 0.0550, 0.0},
+    {false, 64, 0.0700, 0.0},
+    {false, MMLA_HEADS_MAX, 0.1400, 0.0}, /* not measured: two groups of 64 */
+};
+
+static const double row_cost = 0.0004;   /* a record or a row of the window, gathered */
+static const double launch_cost = 10.0;  /* of the steps, and of a gather that ends */
+static const double keys_measured = 640; /* of a token */
+
+double mmla_prefill_workspace_gain(const char *implementation,
+                                   int32_t n_heads,
+                                   int64_t l2_bytes,
+                                   const mmla_prefill_shape *shape) {
+    enum { ROW_BYTES = MMLA_LATENT_DIM * sizeof(uint16_t) };
+    const bool is_hopper =
+        strcmp(implementation, "hopper_bf16") == 0 || strcmp(implementation, "wgmma_bf16") == 0;
+    const token_cost *cost = token_costs;
+    while (cost->is_hopper != is_hopper || cost->heads < n_heads) {
+        cost++;
+    }
+    /* Two thirds of L2 hold rows; the others come from memory whenever they are picked. */
+    const double held = 2.0 / 3.0 * (double)l2_bytes / ROW_BYTES, rows = (double)shape->n_rows;
+    const double missed = rows > held ? 1.0 - held / rows : 0.0;
+    return shape->n_keys / keys_measured * (cost->gain - cost->loss * missed) - row_cost * rows -
+           launch_cost;
 }

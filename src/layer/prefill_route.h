@@ -6,22 +6,24 @@
 
 #include <megamla/prefill.h>
 
-/* The workspace of a call. */
+/* The workspace of a call, and its keys. */
 typedef struct mmla_prefill_shape {
-    int64_t n; /* N: rows of records of every request; window rows come after them */
-    int64_t m; /* M: rows of every request, at least 1 */
-    int64_t n_records, n_window; /* rows that are gathered, of all requests */
+    int64_t n;      /* N: rows of records of every request; window rows come after them */
+    int64_t m;      /* M: rows of every request, at least 1 */
+    int64_t n_rows; /* that are gathered, of all requests */
+    double n_keys;  /* of all tokens, as many as the last of each request has */
 } mmla_prefill_shape;
 
-/* From lengths in host memory, which are checked: MMLA_E_INDEX. */
+/* From lengths in host memory, which are checked: MMLA_E_NULL, MMLA_E_INDEX. */
 mmla_status mmla_prefill_shape_get(const mmla_prefill_desc *desc,
                                    const mmla_prefill_args *args,
                                    mmla_prefill_shape *shape);
 
-/* Whether the workspace takes less time than the caches, by an implementation of attend. */
-bool mmla_prefill_workspace_wins(const mmla_prefill_desc *desc,
-                                 const char *implementation,
-                                 int64_t n_tokens,
-                                 const mmla_prefill_shape *shape);
+/* Microseconds that the workspace saves against the caches on an H200, less than 0 where it costs
+ * some, by the named implementation of attend on a GPU with an L2 cache of l2_bytes. */
+double mmla_prefill_workspace_gain(const char *implementation,
+                                   int32_t n_heads,
+                                   int64_t l2_bytes,
+                                   const mmla_prefill_shape *shape);
 
 #endif
