@@ -11,10 +11,10 @@
 
 #include "base/checked.h"
 
-/* seq_len is at least 0; query_len is clamped to 0 .. seq_len. */
-MMLA_INLINE int64_t mmla_kv_window_rows(int64_t query_len, int64_t seq_len, int64_t window) {
-    const int64_t query = mmla_clamp_i64(query_len, 0, seq_len);
-    return query + mmla_min_i64(seq_len - query, window - 1);
+/* Of a sequence that is long enough; a shorter one has as many as it has tokens. A negative query_len
+ * is 0, window at least 1. */
+MMLA_INLINE int64_t mmla_kv_window_rows(int64_t query_len, int64_t window) {
+    return mmla_max_i64(query_len, 0) + window - 1;
 }
 
 #endif

@@ -46,21 +46,34 @@ typedef struct mmla_kv_gather_span {
     bool fits;
 } mmla_kv_gather_span;
 
+MMLA_INLINE mmla_kv_gather_span mmla_kv_gather_span_of(const mmla_kv_gather_problem *p,
+                                                       int64_t seq_len,
+                                                       int64_t wanted) {
+    const int64_t tokens = mmla_max_i64(seq_len, 0);
+    const int64_t has = p->desc.ratio == 2 ? tokens / 2 : tokens;
+    const int64_t n = mmla_clamp_i64(wanted, 0, has), room = p->desc.rows - p->desc.offset;
+    const mmla_kv_gather_span span = {has - n, mmla_min_i64(n, room), n <= room};
+    return span;
+}
+
+/* How many a request wants, as far as it has them. */
+MMLA_INLINE int64_t mmla_kv_gather_wanted(const mmla_kv_gather_problem *p,
+                                          const mmla_kv_gather_args *args,
+                                          int64_t r) {
+    if (args->gather_lens != NULL) {
+        return args->gather_lens[r];
+    }
+    if (p->desc.window > 0) {
+        const int64_t query = (int64_t)args->query_start[r + 1] - args->query_start[r];
+        return mmla_kv_window_rows(query, p->desc.window);
+    }
+    return INT64_MAX;
+}
+
 MMLA_INLINE mmla_kv_gather_span mmla_kv_gather_span_get(const mmla_kv_gather_problem *p,
                                                         const mmla_kv_gather_args *args,
                                                         int64_t r) {
-    const int64_t tokens = mmla_max_i64(args->seq_lens[r], 0);
-    const int64_t has = p->desc.ratio == 2 ? tokens / 2 : tokens;
-    int64_t wanted = has;
-    if (args->gather_lens != NULL) {
-        wanted = mmla_clamp_i64(args->gather_lens[r], 0, has);
-    } else if (p->desc.window > 0) { /* its ratio is 1 */
-        const int64_t query = (int64_t)args->query_start[r + 1] - args->query_start[r];
-        wanted = mmla_kv_window_rows(query, has, p->desc.window);
-    }
-    const int64_t room = p->desc.rows - p->desc.offset;
-    const mmla_kv_gather_span span = {has - wanted, mmla_min_i64(wanted, room), wanted <= room};
-    return span;
+    return mmla_kv_gather_span_of(p, args->seq_lens[r], mmla_kv_gather_wanted(p, args, r));
 }
 
 /* Slot of position `pos` of request r, or -1 when the block table does not lead into the cache. */

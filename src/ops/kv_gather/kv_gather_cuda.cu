@@ -161,20 +161,20 @@ INLINE uint4 decode_part(const mmla_kv_format format, const raw_row *raw, int la
 
 /* A request's rows. Volatile: else the compiler loads its lengths once for both uses below, and what
  * does not depend on them waits. */
+INLINE int64_t load_len(const int32_t *lens, int64_t i) {
+    return *(const volatile int32_t *)&lens[i];
+}
+
 INLINE mmla_kv_gather_span span_of(const kv_gather_params *p, int64_t request) {
-    const int32_t seq_len = *(const volatile int32_t *)&p->args.seq_lens[request];
-    int32_t gather_len = 0, query_start[2] = {};
-    mmla_kv_gather_args one = {};
-    one.seq_lens = &seq_len;
+    int64_t wanted = INT64_MAX;
     if (p->args.gather_lens != NULL) {
-        gather_len = *(const volatile int32_t *)&p->args.gather_lens[request];
-        one.gather_lens = &gather_len;
+        wanted = load_len(p->args.gather_lens, request);
     } else if (p->problem.desc.window > 0) {
-        query_start[0] = *(const volatile int32_t *)&p->args.query_start[request];
-        query_start[1] = *(const volatile int32_t *)&p->args.query_start[request + 1];
-        one.query_start = query_start;
+        wanted = mmla_kv_window_rows(load_len(p->args.query_start, request + 1) -
+                                         load_len(p->args.query_start, request),
+                                     p->problem.desc.window);
     }
-    return mmla_kv_gather_span_get(&p->problem, &one, 0);
+    return mmla_kv_gather_span_of(&p->problem, load_len(p->args.seq_lens, request), wanted);
 }
 
 /* Whether row 0 of a request is its position 0. */

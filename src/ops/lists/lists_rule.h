@@ -219,10 +219,14 @@ MMLA_INLINE mmla_lists_run mmla_lists_window_run(const mmla_lists_problem *p,
         right = mmla_clamp_i64(args->right[token->idx], 0, image);
     }
     /* Gathered are positions first .. seq_len - 1, and `held` of them are in the workspace. */
-    const int64_t gathered =
-        args->gather_lens != NULL
-            ? mmla_clamp_i64(args->gather_lens[token->request], 0, token->seq_len)
-            : mmla_kv_window_rows(token->query_len, token->seq_len, d->window);
+    int64_t gathered;
+    if (args->gather_lens != NULL) {
+        gathered = args->gather_lens[token->request];
+    } else { /* read anew: a GPU has no register to keep it in */
+        const int32_t *start = args->query_start + token->request;
+        gathered = mmla_kv_window_rows((int64_t)start[1] - start[0], d->window);
+    }
+    gathered = mmla_clamp_i64(gathered, 0, token->seq_len);
     const int64_t first = token->seq_len - gathered;
     const int64_t held = mmla_min_i64(gathered, d->request_rows - d->window_offset);
     const int64_t start = mmla_max_i64(token->pos - mmla_max_i64(back, left), first);

@@ -55,7 +55,7 @@ mmla_status mmla_prefill_chunk_next(const mmla_prefill_chunk_desc *desc,
         MMLA_RETURN_IF_FAILED(check_request(err, last, query, seq));
         const int64_t records = mmla_max_i64(n_records, ratio > 0 ? seq / ratio : 0);
         const int64_t gathered =
-            mmla_max_i64(n_gathered, mmla_kv_window_rows(query, seq, desc->window));
+            mmla_max_i64(n_gathered, mmla_min_i64(seq, mmla_kv_window_rows(query, desc->window)));
         int64_t rows;
         const bool fits = mmla_mul_i64(last - first + 1, records + gathered, &rows) && rows <= room;
         if (!fits && last > first) {
