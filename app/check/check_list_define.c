@@ -69,7 +69,8 @@ static int64_t define_combined(
     int64_t n = 0;
     for (int64_t i = 0; d->ratio > 0 && i < d->topk && i < (k->pos + 1) / d->ratio; i++) {
         const int64_t record = a->topk[t * d->topk_stride + i];
-        n = append(row, n, record >= 0 && record < window_offset ? base + record : -1);
+        const bool is_seen = record >= 0 && record < (k->pos + 1) / d->ratio;
+        n = append(row, n, is_seen && record < window_offset ? base + record : -1);
     }
     const int64_t left = d->image_tokens > 0 ? a->left[t] : 0;
     const int64_t right = d->image_tokens > 0 ? a->right[t] : 0;

@@ -129,7 +129,8 @@ typedef struct mmla_kv_gather_desc {
 typedef struct mmla_kv_gather_args {
     int64_t n_requests;         /* R */
     const int32_t *block_table; /* [R, B], page numbers */
-    const int32_t *seq_lens; /* [R] tokens of the request, prefix + query; negative counts as 0 */
+    const int32_t *seq_lens;    /* [R] tokens of the request, prefix + query, which at ratio 1
+                                   are records; negative counts as 0 */
     const int32_t
         *gather_lens; /* [R] records, may be NULL: see below; clamped to those there are */
     const int32_t *query_start; /* [R + 1], first query token of each request; with a window and

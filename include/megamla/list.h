@@ -70,7 +70,7 @@ typedef struct mmla_list_args {
     const int32_t *query_start; /* [R + 1], first token of a request; rises from 0 to [R] <= T */
     const int32_t *seq_lens;    /* [R], prefix + query */
     const int32_t *gather_lens; /* [R], window rows gathered for the request; NULL: those that
-                                   kv_gather takes with a window, all that its query sees */
+                                   kv_gather takes with a window */
     int64_t request_rows;  /* COMBINED: M of this call, R * M at most 2^31 - 1, with its N; 0: both
                               are desc's */
     int64_t window_offset; /* COMBINED, with request_rows: N of this call, 0 .. M */
@@ -122,7 +122,8 @@ MMLA_API size_t mmla_list_workspace_bytes(const mmla_list_plan *plan); /* 0 */
  * COMPRESSED
  *     slot(topk[t][k]) of every topk >= 0, in order
  * COMBINED, rows of the gathered workspace of request q, which begin at q * M
- *     q * M + topk[t][k] for k < min((pos + 1) / ratio, topk), of the topk in 0 .. N-1, then
+ *     q * M + topk[t][k] for k < min((pos + 1) / ratio, topk), of the topk that are records the token
+ *     sees, 0 .. (pos + 1) / ratio - 1, and the workspace holds, 0 .. N-1, then
  *     q * M + N + p - (seq_len - gather_len) for p = start .. end, of the p that were gathered and
  *     whose row lies below (q + 1) * M;  end = min(pos + right, seq_len - 1),
  *     start = max(pos - (window-1) - max(left - (window-1), 0), 0)

@@ -1,5 +1,5 @@
 /* prefill.h - attention of many tokens of few requests: straight from the caches, or by way of a
- * gathered bf16 workspace, whichever takes less time.
+ * gathered bf16 workspace, whichever a model of the time says is sooner.
  *
  * There are two routes to the same numbers:
  *
@@ -10,7 +10,7 @@
  * Every token of the first converts its 640 records again; the second converts each record of a
  * request once, also those that no token has picked. So many tokens of short contexts go by the
  * workspace, and few tokens of long ones straight to the caches: docs/performance.md shows where they
- * cross. mmla_prefill_run takes the route that a model of the time says is faster.
+ * cross. mmla_prefill_run takes the route that a model says is faster, whose times are an H200's.
  *
  * An engine that wants one route for good can as well enqueue its steps itself (list.h, kv.h,
  * attend.h; examples/03_prefill.c); mmla_prefill_chunk_next then divides requests into workspaces.
@@ -37,8 +37,8 @@ typedef enum mmla_prefill_route {
 
 typedef struct mmla_prefill_desc {
     /* Heads, tokens, scale, q, rope, output and both caches, as of a paged call. Its lists are made
-     * here: list_width, list_stride, compressed_width, compressed_stride, max_rows and kv_row_stride
-     * must be 0. compressed.format NONE: a layer of ratio 0. */
+     * here: kind, list_width, list_stride, compressed_width, compressed_stride, max_rows and
+     * kv_row_stride must be 0. compressed.format NONE: a layer of ratio 0. */
     mmla_attend_desc attend;
     int64_t max_requests; /* 0 .. 2^31 - 1 */
     int32_t window;       /* W, 1 .. 65536; 128 in the model, counting self */
@@ -115,7 +115,8 @@ MMLA_API const char *mmla_prefill_plan_implementation(const mmla_prefill_plan *p
 
 /* mmla_prefill_route_get - the route a call will take: PAGED or WORKSPACE.
  *
- * Reads n_tokens, n_requests, host_query_lens and host_seq_lens of args and nothing else.
+ * Reads n_tokens, n_requests, host_query_lens and host_seq_lens of args and nothing else. Without
+ * tokens or requests it is PAGED.
  *
  * errors   MMLA_E_NULL, MMLA_E_SHAPE: a count or a pointer of these
  *          MMLA_E_INDEX: a length that is negative, or a query longer than its sequence
@@ -139,14 +140,17 @@ MMLA_API mmla_status mmla_prefill_route_get(const mmla_prefill_plan *plan,
  *
  * memory   workspace: mmla_prefill_workspace_bytes(plan), 64-byte aligned; outputs must not overlap
  *          inputs (not checked)
- * stream   as mmla_attend_run, with 3 launches or 4, one fewer without a compressed cache. It may be captured: route and workspace are
+ * stream   as mmla_attend_run, with 3 launches or 4, one fewer without a compressed cache, and more
+ *          where attention takes several. It may be captured: route and workspace are
  *          then those of the host's lengths when it was, so replays want lengths no greater
  * threads  any number at once on one plan, each with its own workspace and outputs
  * errors   those of mmla_prefill_route_get; MMLA_E_NULL, MMLA_E_ALIGNMENT: a pointer of args. Nothing
  *          has been enqueued then. What the contents can tell is as in the steps: mmla_list_run,
- *          mmla_kv_gather_run, mmla_attend_run
- * edges    T = 0 touches nothing. R = 0: no token has a key. On the way WORKSPACE, records and rows
- *          beyond the host's lengths are no keys
+ *          mmla_kv_gather_run, mmla_attend_run; on the CPU a fault of the first two leaves the results
+ *          as they were
+ * edges    T = 0 touches nothing. R = 0: no token has a key. On the way WORKSPACE, where a
+ *          sequence is longer on the device than any is on the host, records from N on and window
+ *          rows that do not fit are no keys; nobody counts the records
  * source   src/layer/README.md
  * since    0.1
  */

@@ -45,7 +45,7 @@ mmla_status mmla_prefill_shape_get(const mmla_prefill_desc *desc,
 }
 
 /* What a token of 640 keys costs less from rows that lie in L2, and how much of that is lost where
- * none of them does, in microseconds of a whole H200: fitted to the times in docs/performance.md. */
+ * none of them does, in microseconds of a whole H200 (README.md). */
 typedef struct token_cost {
     bool is_hopper;
     int32_t heads; /* at most */
@@ -62,7 +62,7 @@ static const token_cost token_costs[] = {
 };
 
 static const double row_cost = 0.0004;   /* a record or a row of the window, gathered */
-static const double launch_cost = 10.0;  /* of the steps, and of a gather that ends */
+static const double launch_cost = 10.0;  /* of the steps, however little they gather */
 static const double keys_measured = 640; /* of a token */
 
 double mmla_prefill_workspace_gain(const char *implementation,

@@ -98,7 +98,7 @@ static void combined_row(const batch *b, int64_t t, int64_t q, int64_t pos, row 
     const int64_t base = q * m, seq = b->args.seq_lens[q];
     for (int64_t k = 0; d->ratio > 0 && k < d->topk && k < (pos + 1) / d->ratio; k++) {
         const int64_t v = b->args.topk[t * stride + k];
-        push(r, v < n && v >= 0 ? base + v : -1);
+        push(r, v < n && v >= 0 && v < (pos + 1) / d->ratio ? base + v : -1);
     }
     int64_t left = 0, right = 0;
     if (d->image_tokens > 0) {

@@ -139,6 +139,7 @@ typedef struct mmla_lists_row {
     const int32_t *picks; /* COMPRESSED, COMBINED: [n] compressed positions; NULL for none */
     const int32_t *pages; /* all but COMBINED: the request's row of the block table */
     int64_t base;         /* COMBINED: first workspace row of the request */
+    uint32_t n_records;   /* COMBINED: records that the token sees and the workspace holds */
 } mmla_lists_row;
 
 /* WINDOW and DRAFT are runs of positions: the last W up to the token's own; the W before the draft
@@ -148,7 +149,7 @@ MMLA_INLINE mmla_lists_row mmla_lists_row_get(mmla_list_kind kind,
                                               const mmla_list_args *args,
                                               const mmla_lists_token *token) {
     const mmla_list_desc *d = &p->desc;
-    mmla_lists_row row = {0, 0, NULL, NULL, 0};
+    mmla_lists_row row = {0, 0, NULL, NULL, 0, 0};
     if (kind == MMLA_LIST_WINDOW) {
         row.first = mmla_max_i64(token->pos - (d->window - 1), 0);
         row.n = token->pos - row.first + 1;
@@ -161,6 +162,7 @@ MMLA_INLINE mmla_lists_row mmla_lists_row_get(mmla_list_kind kind,
     } else if (d->ratio > 0) {
         const int64_t visible = d->ratio == 2 ? (token->pos + 1) / 2 : token->pos + 1;
         row.n = mmla_min_i64(visible, d->topk);
+        row.n_records = (uint32_t)mmla_min_i64(visible, d->window_offset);
     }
     if (kind == MMLA_LIST_COMBINED) {
         row.base = token->request * d->request_rows;
@@ -187,8 +189,8 @@ MMLA_INLINE int32_t mmla_lists_entry(mmla_list_kind kind,
                                      const mmla_lists_row *row,
                                      int32_t candidate) {
     if (kind == MMLA_LIST_COMBINED) {
-        const bool held = candidate >= 0 && candidate < p->desc.window_offset;
-        return held ? (int32_t)(row->base + candidate) : -1;
+        /* Rows of records that the request does not have hold another step's numbers. */
+        return (uint32_t)candidate < row->n_records ? (int32_t)(row->base + candidate) : -1;
     }
     return mmla_kv_table_slot32(&p->table, row->pages, candidate);
 }
@@ -222,7 +224,7 @@ MMLA_INLINE mmla_lists_run mmla_lists_window_run(const mmla_lists_problem *p,
     int64_t gathered;
     if (args->gather_lens != NULL) {
         gathered = args->gather_lens[token->request];
-    } else { /* read anew: a GPU has no register to keep it in */
+    } else { /* token->query_len would have to stay in a register through the whole row */
         const int32_t *start = args->query_start + token->request;
         gathered = mmla_kv_window_rows((int64_t)start[1] - start[0], d->window);
     }

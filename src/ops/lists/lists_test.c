@@ -162,7 +162,7 @@ static void check_worked_example(const int32_t *gather_lens) {
     enum { N = 65, M = N + 129, WIDTH = 4 + 128 };
     const int32_t query_start[] = {0, 6, 8}, seq_lens[] = {6, 130};
     int32_t topk[8][4] = {{9, 9, 9, 9}, {0, 9, 9, 9},   {0, 9, 9, 9},    {0, 1, 9, 9},
-                          {1, 0, 9, 9}, {0, -1, 2, 64}, {64, 3, -1, 65}, {64, 63, 62, 61}};
+                          {1, 0, 9, 9}, {0, -1, 2, 64}, {63, 3, -1, 64}, {64, 63, 62, 61}};
     int32_t list[8][WIDTH], lens[8];
     const mmla_list_desc desc = {.kind = MMLA_LIST_COMBINED,
                                  .max_tokens = 8,
@@ -190,8 +190,8 @@ static void check_worked_example(const int32_t *gather_lens) {
     /* 3 picks are visible at position 5, one of them is a hole */
     assert_row(list[5], WIDTH, (const int32_t[]){0, 2, N, N + 1, N + 2, N + 3, N + 4, N + 5}, 8);
     /* Request 1, position 128: its window 1 .. 128, of which row N is position 1. */
-    assert_int_equal(lens[6], 2 + 128); /* the hole and record 65, past N, are left out */
-    assert_int_equal(list[6][0], M + 64);
+    assert_int_equal(lens[6], 2 + 128); /* the hole, and record 64, which ends at position 129 */
+    assert_int_equal(list[6][0], M + 63);
     assert_int_equal(list[6][1], M + 3);
     for (int k = 0; k < 128; k++) {
         assert_int_equal(list[6][2 + k], M + N + k);
@@ -267,7 +267,7 @@ static void rows_without_lens_begin_where_the_first_query_looks(void **state) {
 static void combined_lists_lie_in_the_workspace_of_the_call(void **state) {
     (void)state;
     enum { WIDTH = 7, MOST = INT32_MAX / 2 };
-    const int32_t query_start[] = {0, 0, 1}, seq_lens[] = {1, 6}, gather_lens[] = {1, 6};
+    const int32_t query_start[] = {0, 0, 1}, seq_lens[] = {1, 41}, gather_lens[] = {1, 6};
     const int32_t topk[] = {5, 9, 30};
     int32_t list[WIDTH], lens[1];
     static const struct {
@@ -278,7 +278,7 @@ static void combined_lists_lie_in_the_workspace_of_the_call(void **state) {
         {0, 77, {25, 30, 31, 32, 33}, 5}, /* the description's: N alone says nothing */
         {16, 10, {21, 25, 28, 29, 30, 31}, 6},
         {60, 31, {65, 69, 90, 93, 94, 95, 96}, 7},
-        {13, 10, {18, 22, 25}, 3}, /* position 2 is the last that has a row */
+        {13, 10, {18, 22, 25}, 3}, /* position 37 is the last that has a row */
         {10, 10, {15, 19}, 2},
         {1, 0, {0}, 0},
         {7, 1, {10, 11, 12, 13}, 4},
