@@ -53,16 +53,16 @@ typedef struct token_cost {
 } token_cost;
 
 static const token_cost token_costs[] = {
-    {true, 16, 0.0275, 0.060},
-    {true, 64, 0.0375, 0.030},
-    {true, MMLA_HEADS_MAX, 0.0730, 0.0},
+    {true, 16, 0.0225, 0.040},
+    {true, 64, 0.0310, 0.020},
+    {true, MMLA_HEADS_MAX, 0.0700, 0.0},
     {false, 16, 0.0550, 0.0},
     {false, 64, 0.0700, 0.0},
     {false, MMLA_HEADS_MAX, 0.1400, 0.0}, /* not measured: two groups of 64 */
 };
 
 static const double row_cost = 0.0004;   /* a record or a row of the window, gathered */
-static const double launch_cost = 10.0;  /* of the steps, however little they gather */
+static const double launch_cost = 8.0;   /* of the steps, however little they gather */
 static const double keys_measured = 640; /* of a token */
 
 double mmla_prefill_workspace_gain(const char *implementation,
@@ -76,8 +76,8 @@ double mmla_prefill_workspace_gain(const char *implementation,
     while (cost->is_hopper != is_hopper || cost->heads < n_heads) {
         cost++;
     }
-    /* Two thirds of L2 hold rows; the others come from memory whenever they are picked. */
-    const double held = 2.0 / 3.0 * (double)l2_bytes / ROW_BYTES, rows = (double)shape->n_rows;
+    /* Half of L2 holds rows; the others come from memory whenever they are picked. */
+    const double held = 0.5 * (double)l2_bytes / ROW_BYTES, rows = (double)shape->n_rows;
     const double missed = rows > held ? 1.0 - held / rows : 0.0;
     return shape->n_keys / keys_measured * (cost->gain - cost->loss * missed) - row_cost * rows -
            launch_cost;
