@@ -53,13 +53,15 @@ static mmla_status check_unset(mmla_error *err, const mmla_attend_desc *d) {
     return MMLA_OK;
 }
 
-static mmla_status check_table(mmla_error *err,
-                               const char *width_name,
-                               const char *stride_name,
-                               int32_t width,
-                               int64_t *stride,
-                               int64_t rows) {
-    MMLA_RETURN_IF_FAILED(mmla_check_range(err, width_name, width, 1, INT32_MAX));
+/* The columns of an array of `rows` rows, and its stride, which is resolved. */
+static mmla_status check_columns(mmla_error *err,
+                                 const char *width_name,
+                                 const char *stride_name,
+                                 int32_t width,
+                                 int32_t most,
+                                 int64_t *stride,
+                                 int64_t rows) {
+    MMLA_RETURN_IF_FAILED(mmla_check_range(err, width_name, width, 1, most));
     MMLA_RETURN_IF_FAILED(mmla_check_stride(err, stride_name, *stride, width, 1, stride));
     return mmla_check_extent(err, stride_name, rows, *stride, sizeof(int32_t));
 }
@@ -74,17 +76,16 @@ static mmla_status check_desc(mmla_prefill_desc *d, mmla_error *err) {
     MMLA_RETURN_IF_FAILED(mmla_check_range(err, "window", d->window, 1, WINDOW_MAX));
     MMLA_RETURN_IF_FAILED(
         mmla_check_value(err, "ratio", d->ratio, has_compressed ? 1 : 0, has_compressed ? 2 : 0));
-    MMLA_RETURN_IF_FAILED(check_table(err, "window_table_width", "window_table_stride",
-                                      d->window_table_width, &d->window_table_stride,
-                                      d->max_requests));
+    MMLA_RETURN_IF_FAILED(check_columns(err, "window_table_width", "window_table_stride",
+                                        d->window_table_width, INT32_MAX, &d->window_table_stride,
+                                        d->max_requests));
     if (has_compressed) {
-        MMLA_RETURN_IF_FAILED(check_table(err, "topk_width", "topk_stride", d->topk_width,
-                                          &d->topk_stride, d->attend.max_tokens));
-        MMLA_RETURN_IF_FAILED(check_table(err, "compressed_table_width", "compressed_table_stride",
-                                          d->compressed_table_width, &d->compressed_table_stride,
-                                          d->max_requests));
-        MMLA_RETURN_IF_FAILED(
-            mmla_check_range(err, "topk_width", d->topk_width, 1, INT32_MAX - d->window));
+        MMLA_RETURN_IF_FAILED(check_columns(err, "topk_width", "topk_stride", d->topk_width,
+                                            INT32_MAX - d->window, &d->topk_stride,
+                                            d->attend.max_tokens));
+        MMLA_RETURN_IF_FAILED(check_columns(
+            err, "compressed_table_width", "compressed_table_stride", d->compressed_table_width,
+            INT32_MAX, &d->compressed_table_stride, d->max_requests));
     } else {
         MMLA_RETURN_IF_FAILED(mmla_check_value(err, "topk_width", d->topk_width, 0, 0));
         d->topk_stride = 0; /* without columns it means nothing, on either route */

@@ -7,17 +7,27 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-static mmla_status check_request(mmla_error *err, int64_t r, int64_t query, int64_t seq) {
-    if (seq < 0) {
-        return mmla_error_set(err, MMLA_E_INDEX, "host_seq_lens",
-                              "[%lld] is %lld, must not be negative", (long long)r, (long long)seq);
+mmla_status mmla_prefill_lens_check(mmla_error *err,
+                                    const char *query_name,
+                                    const char *seq_name,
+                                    int64_t r,
+                                    int64_t query,
+                                    int64_t seq) {
+    if (query < 0 || seq < 0) {
+        return mmla_error_set(err, MMLA_E_INDEX, query < 0 ? query_name : seq_name,
+                              "[%lld] is %lld, must not be negative", (long long)r,
+                              (long long)(query < 0 ? query : seq));
     }
-    if (query < 0 || query > seq) {
-        return mmla_error_set(err, MMLA_E_INDEX, "host_query_lens",
-                              "[%lld] is %lld, must be 0 .. %lld, its sequence", (long long)r,
+    if (query > seq) {
+        return mmla_error_set(err, MMLA_E_INDEX, query_name,
+                              "[%lld] is %lld, longer than its sequence of %lld", (long long)r,
                               (long long)query, (long long)seq);
     }
     return MMLA_OK;
+}
+
+int64_t mmla_prefill_window_rows(int64_t query, int64_t seq, int64_t window) {
+    return query + mmla_min_i64(seq - query, window - 1);
 }
 
 mmla_status mmla_prefill_shape_get(const mmla_prefill_desc *desc,
@@ -30,9 +40,10 @@ mmla_status mmla_prefill_shape_get(const mmla_prefill_desc *desc,
     *shape = (mmla_prefill_shape){0};
     for (int64_t r = 0; r < args->n_requests; r++) {
         const int64_t query = args->host_query_lens[r], seq = args->host_seq_lens[r];
-        MMLA_RETURN_IF_FAILED(check_request(err, r, query, seq));
+        MMLA_RETURN_IF_FAILED(
+            mmla_prefill_lens_check(err, "host_query_lens", "host_seq_lens", r, query, seq));
         const int64_t records = desc->ratio > 0 ? seq / desc->ratio : 0;
-        const int64_t window = query + mmla_min_i64(seq - query, desc->window - 1);
+        const int64_t window = mmla_prefill_window_rows(query, seq, desc->window);
         const int64_t keys =
             mmla_min_i64(records, desc->topk_width) + mmla_min_i64(seq, desc->window);
         shape->n_rows += records + window;

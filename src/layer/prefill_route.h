@@ -1,10 +1,22 @@
-/* prefill_route.h - which way prefill goes, by a model of the time of both. */
+/* prefill_route.h - what prefill gathers, and which way it goes, by a model of the time of both. */
 #ifndef MMLA_LAYER_PREFILL_ROUTE_H
 #define MMLA_LAYER_PREFILL_ROUTE_H
 
 #include <stdbool.h>
 
 #include <megamla/prefill.h>
+
+/* Lengths of request r, from arrays of these names: none negative, no query longer than its
+ * sequence, else MMLA_E_INDEX. */
+mmla_status mmla_prefill_lens_check(mmla_error *err,
+                                    const char *query_name,
+                                    const char *seq_name,
+                                    int64_t r,
+                                    int64_t query,
+                                    int64_t seq);
+
+/* Rows of the window that a request's queries see. */
+int64_t mmla_prefill_window_rows(int64_t query, int64_t seq, int64_t window);
 
 /* The workspace of a call, and its keys. */
 typedef struct mmla_prefill_shape {

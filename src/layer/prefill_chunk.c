@@ -4,24 +4,10 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/error.h"
-#include "kv/window_rows.h"
+#include "layer/prefill_route.h"
 
 /* The workspace holds this many times what one longest sequence and one step's tokens need. */
 enum { WORKSPACE_SEQUENCES = 4 };
-
-static mmla_status check_request(mmla_error *err, int64_t r, int64_t query, int64_t seq) {
-    if (query < 0 || seq < 0) {
-        return mmla_error_set(err, MMLA_E_INDEX, query < 0 ? "query_lens" : "seq_lens",
-                              "[%lld] is %lld, must not be negative", (long long)r,
-                              (long long)(query < 0 ? query : seq));
-    }
-    if (query > seq) {
-        return mmla_error_set(err, MMLA_E_INDEX, "query_lens",
-                              "[%lld] is %lld, longer than its sequence of %lld", (long long)r,
-                              (long long)query, (long long)seq);
-    }
-    return MMLA_OK;
-}
 
 mmla_status mmla_prefill_chunk_next(const mmla_prefill_chunk_desc *desc,
                                     const int32_t *query_lens,
@@ -52,10 +38,11 @@ mmla_status mmla_prefill_chunk_next(const mmla_prefill_chunk_desc *desc,
     int64_t last = first, n_records = 0, n_gathered = 0;
     for (; last < n_requests; last++) {
         const int64_t query = query_lens[last], seq = seq_lens[last];
-        MMLA_RETURN_IF_FAILED(check_request(err, last, query, seq));
+        MMLA_RETURN_IF_FAILED(
+            mmla_prefill_lens_check(err, "query_lens", "seq_lens", last, query, seq));
         const int64_t records = mmla_max_i64(n_records, ratio > 0 ? seq / ratio : 0);
         const int64_t gathered =
-            mmla_max_i64(n_gathered, mmla_min_i64(seq, mmla_kv_window_rows(query, desc->window)));
+            mmla_max_i64(n_gathered, mmla_prefill_window_rows(query, seq, desc->window));
         int64_t rows;
         const bool fits = mmla_mul_i64(last - first + 1, records + gathered, &rows) && rows <= room;
         if (!fits && last > first) {
