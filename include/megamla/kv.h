@@ -120,9 +120,9 @@ typedef struct mmla_kv_gather_desc {
     int64_t offset;        /* first workspace row written of each request, 0 .. M; default 0 */
     int64_t row_stride; /* elements between workspace rows, multiple of 8, at least 512; 0: 512 */
     int32_t ratio;      /* tokens a record stands for, 1 or 2; 0: 1 */
-    int32_t
-        window; /* W: without gather_lens, only the query's records and those of the W - 1 tokens
-                       before it, which is what a window of W shows it; ratio 1 only. 0: all */
+    /* W: without gather_lens, only the query's records and those of the W - 1 tokens before it, which
+     * is what a window of W shows it; ratio 1 only. 0: all */
+    int32_t window;
     const char *implementation;
 } mmla_kv_gather_desc;
 
@@ -131,8 +131,7 @@ typedef struct mmla_kv_gather_args {
     const int32_t *block_table; /* [R, B], page numbers */
     const int32_t *seq_lens;    /* [R] tokens of the request, prefix + query, which at ratio 1
                                    are records; negative counts as 0 */
-    const int32_t
-        *gather_lens; /* [R] records, may be NULL: see below; clamped to those there are */
+    const int32_t *gather_lens; /* [R] records, clamped to those there are; NULL: see below */
     const int32_t *query_start; /* [R + 1], first query token of each request; with a window and
                                    without gather_lens */
     int64_t rows;   /* M of this call, 1 .. 2^31 - 1, with its offset; 0: both are desc's */

@@ -49,9 +49,9 @@ typedef struct mmla_prefill_desc {
     int64_t window_table_stride;    /* elements, at least the width; 0: the width */
     int32_t compressed_table_width; /* likewise, with a compressed cache */
     int64_t compressed_table_stride;
-    int64_t
-        max_rows; /* the most rows, of 1 KiB each, that WORKSPACE may gather at a time, 0 .. 2^31
-                         - 1. A call that needs more goes PAGED; 0: every call does */
+    /* The most rows, of 1 KiB each, that WORKSPACE may gather at a time, 0 .. 2^31 - 1. A call that
+     * needs more goes PAGED; 0: every call does */
+    int64_t max_rows;
     mmla_prefill_route route; /* AUTO: decided for every call; PAGED with attend.batch_invariant and
                                  on the CPU, where it always wins */
 } mmla_prefill_desc;
