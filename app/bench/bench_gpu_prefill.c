@@ -37,10 +37,10 @@ typedef struct job {
 } job;
 
 static double bytes_of(const job *j) {
-    const int64_t window = j->query_len + BENCH_WINDOW - 1;
-    return (double)(j->seq_len / RATIO * mmla_kv_record_bytes(formats.compressed)) +
-           (double)((window < j->seq_len ? window : j->seq_len) *
-                    mmla_kv_record_bytes(formats.window));
+    const int64_t records = j->seq_len / RATIO, reach = j->query_len + BENCH_WINDOW - 1;
+    const int64_t window = reach < j->seq_len ? reach : j->seq_len;
+    return (double)(records * mmla_kv_record_bytes(formats.compressed) +
+                    window * mmla_kv_record_bytes(formats.window));
 }
 
 /* Pages of every set, one behind the other, each set's from a whole tile on. */

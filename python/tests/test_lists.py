@@ -107,7 +107,8 @@ def test_combined_list(seed, name):
             rows.append([])
             continue
         p = b.position(t)
-        row = [q * 30 + j for j in topk[t, :min((p + 1) // 2, 4)] if 0 <= j < 12]
+        seen = (p + 1) // 2
+        row = [q * 30 + j for j in topk[t, :min(seen, 4)] if 0 <= j < min(seen, 12)]
         first = b.seq[q] - gather[q]
         rows.append(row + [q * 30 + 12 + i - first for i in range(max(p - 6, first, 0), p + 1)])
     assert_rows(fw, result, rows, b.good())

@@ -450,8 +450,8 @@ mmla_status mmla_prefill_run(const mmla_prefill_plan *plan,
                              const mmla_prefill_args *args,
                              void *workspace,
                              void *stream) {
-    mmla_prefill_route route;
-    mmla_prefill_shape shape;
+    mmla_prefill_route route = MMLA_PREFILL_PAGED;
+    mmla_prefill_shape shape = {0};
     if (args == NULL) {
         return MMLA_E_NULL;
     }
