@@ -50,7 +50,7 @@ typedef struct mmla_prefill_desc {
     int32_t compressed_table_width; /* likewise, with a compressed cache */
     int64_t compressed_table_stride;
     /* The most rows, of 1 KiB each, that WORKSPACE may gather at a time, 0 .. 2^31 - 1. A call that
-     * needs more goes PAGED; 0: every call does */
+     * needs more goes PAGED, or is refused when route is WORKSPACE; 0: every call goes PAGED */
     int64_t max_rows;
     mmla_prefill_route route; /* AUTO: decided for every call; PAGED with attend.batch_invariant and
                                  on the CPU, where it always wins */
