@@ -35,7 +35,8 @@ GPU_DEVICE void attend_wgmma_rotate_back(float o[ATTEND_WGMMA_SUMS], const float
     }
 }
 
-/* Largest magnitude of the first row's sums among n from o[i] on. */
+/* Largest magnitude of a row's sums among n from o[i] on, of which every other pair is the other
+ * row's. */
 GPU_DEVICE float
 attend_wgmma_amax(const float o[ATTEND_WGMMA_SUMS], const int32_t i, const int32_t n) {
     float amax = 0.0f; /* of NaN alone: no magnitude */
@@ -46,85 +47,132 @@ attend_wgmma_amax(const float o[ATTEND_WGMMA_SUMS], const int32_t i, const int32
     return amax;
 }
 
-/* Codes of the first row of the chunk whose sums begin at o[k], to its 32 bytes at `out`. */
-GPU_DEVICE void
-attend_wgmma_put_codes(const float o[ATTEND_WGMMA_SUMS], const int32_t k, float mul, uint8_t *out) {
-    const int32_t u = threadIdx.x % 4;
-    const uint32_t h01 = gpu_e4m3x2_from_f32x2(o[k] * mul, o[k + 1] * mul) |
-                         gpu_e4m3x2_from_f32x2(o[k + 4] * mul, o[k + 5] * mul) << 16;
-    const uint32_t h23 = gpu_e4m3x2_from_f32x2(o[k + 8] * mul, o[k + 9] * mul) |
-                         gpu_e4m3x2_from_f32x2(o[k + 12] * mul, o[k + 13] * mul) << 16;
-    const uint32_t far = __shfl_xor_sync(~0u, attend_wgmma_turn_far(u, h01, h23), 2);
-    const attend_wgmma_turn t = attend_wgmma_turn_begin(u, h01, h23, far);
-    const uint32_t near = __shfl_xor_sync(~0u, attend_wgmma_turn_near(u, t), 1);
-    const attend_wgmma_turn codes = attend_wgmma_turn_end(u, t, near);
-    *(uint2 *)(out + 8 * u) = make_uint2(codes.a, codes.b);
+/* The thread's codes of a row of the chunk whose sums begin at o[k], in the order in which it has
+ * them: pairs of neighbouring dims of four groups of eight. */
+GPU_DEVICE uint2 attend_wgmma_codes(const float o[ATTEND_WGMMA_SUMS], const int32_t k, float mul) {
+    return make_uint2(gpu_e4m3x2_from_f32x2(o[k] * mul, o[k + 1] * mul) |
+                          gpu_e4m3x2_from_f32x2(o[k + 4] * mul, o[k + 5] * mul) << 16,
+                      gpu_e4m3x2_from_f32x2(o[k + 8] * mul, o[k + 9] * mul) |
+                          gpu_e4m3x2_from_f32x2(o[k + 12] * mul, o[k + 13] * mul) << 16);
 }
 
-/* The scale byte of a thread's chunk of a head, four of which make a word of out_scale: the chunks
- * of a head, or, permuted, four heads' same chunk. The warp has eight heads from `head` on, of one
- * group. */
-GPU_DEVICE void attend_wgmma_put_scales(
-    const attend_mma_params *p, int64_t token, int32_t head, int32_t chunk, uint32_t byte) {
-    const int32_t g = threadIdx.x % 32 / 4;
-    const bool permuted = p->out_form == MMLA_OUT_FP8_PERMUTED;
-    const int32_t i = permuted ? g % 4 : chunk % 4, step = permuted ? 4 : 1;
-    uint32_t word = byte << 8 * i;
-    word |= __shfl_xor_sync(~0u, word, step);
-    word |= __shfl_xor_sync(~0u, word, 2 * step);
-    if (i == 0) {
-        enum { CHUNKS = MMLA_LATENT_DIM / MMLA_OUT_CHUNK_DIM };
-        const int64_t at = permuted
-                               ? mmla_out_scale_offset(p->scale_strides, token, head + g, chunk)
-                               : (token * p->n_heads + head + g) * CHUNKS + chunk;
-        *(uint32_t *)(p->out_scale + at) = word;
+/* Of n chunks, turned among the four threads of a head: eight neighbouring codes of each. All
+ * exchanges of a kind are side by side, for a warp's instructions wait in order. */
+GPU_DEVICE void
+attend_wgmma_codes_turn(const attend_wgmma_turner *turner, uint2 codes[], const int32_t n) {
+    uint32_t kept[ATTEND_WGMMA_CHUNKS], far[ATTEND_WGMMA_CHUNKS], near[ATTEND_WGMMA_CHUNKS];
+#pragma unroll
+    for (int32_t c = 0; c < n; c++) {
+        kept[c] = attend_wgmma_turn_kept(turner, codes[c].x, codes[c].y);
+        far[c] = __shfl_xor_sync(~0u, attend_wgmma_turn_far(turner, codes[c].x, codes[c].y), 2);
+    }
+#pragma unroll
+    for (int32_t c = 0; c < n; c++) {
+        near[c] = __shfl_xor_sync(~0u, attend_wgmma_turn_near(turner, kept[c], far[c]), 1);
+    }
+#pragma unroll
+    for (int32_t c = 0; c < n; c++) {
+        const attend_wgmma_turn end = attend_wgmma_turn_end(turner, kept[c], far[c], near[c]);
+        codes[c] = make_uint2(end.a, end.b);
     }
 }
 
-/* The first row of a thread's sums as codes, a scale for every chunk; its warp's eight heads begin
- * at `head`. */
+/* Both rows of a thread's sums as codes, a scale for every chunk. `head` is the first of the warp's
+ * sixteen heads, of which the first eight, at least, are there: those of one group, and then of
+ * another. */
 GPU_DEVICE void attend_wgmma_direct_fp8(const attend_mma_params *p,
+                                        const attend_wgmma_task *task,
                                         const float o[ATTEND_WGMMA_SUMS],
-                                        int64_t token,
                                         int32_t head,
                                         int32_t half,
-                                        float factor) {
-    enum { AT_ONCE = 4, SUMS = ATTEND_WGMMA_CHUNK_SUMS }; /* a chunk for each thread of a head */
-    const int32_t g = threadIdx.x % 32 / 4, first_dim = half * ATTEND_WGMMA_GROUP_DIMS;
-    const bool permuted = p->out_form == MMLA_OUT_FP8_PERMUTED;
-    uint8_t *out = p->out + token * p->n_heads * MMLA_LATENT_DIM +
-                   (permuted ? mmla_out_permuted_index(head + g, first_dim)
-                             : (int64_t)(head + g) * MMLA_LATENT_DIM + first_dim);
-    const int32_t step = permuted ? MMLA_HEADS_PER_GROUP * MMLA_OUT_CHUNK_DIM : MMLA_OUT_CHUNK_DIM;
+                                        const float factor[2],
+                                        bool has_second,
+                                        const bool permuted) {
+    enum {
+        ROWS = 2,
+        AT_ONCE = 4, /* a chunk for each thread of a head */
+        GROUPS = ATTEND_WGMMA_CHUNKS / AT_ONCE,
+        SUMS = ATTEND_WGMMA_CHUNK_SUMS,
+        ALL_CHUNKS = MMLA_LATENT_DIM / MMLA_OUT_CHUNK_DIM,
+        STEP = MMLA_OUT_CHUNK_DIM
+    };
+    const int32_t u = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
+    const int32_t my_chunk = half * ATTEND_WGMMA_CHUNKS + attend_wgmma_chunk_of(u);
+    const int64_t row = task->token * p->n_heads + head + g;
+    /* Four scale bytes make a word of out_scale: those of four chunks of a head, or, permuted, of
+     * four heads' same chunk. */
+    const int32_t in_word = permuted ? g % 4 : attend_wgmma_chunk_of(u);
+    const int32_t next = permuted ? 4 : 1; /* lanes apart, the second step twice as far */
+    const int64_t scale_step = permuted ? mmla_out_scale_offset(p->scale_strides, 0, 0, 1) : 1;
+    float maxima[GROUPS * ROWS][AT_ONCE], mul[GROUPS * ROWS];
+    uint32_t word[GROUPS * ROWS];
 #pragma unroll
-    for (int32_t first = 0; first < ATTEND_WGMMA_CHUNKS; first += AT_ONCE) {
-        const int32_t i = first * SUMS;
-        const float amax = attend_wgmma_quad_maxima(
-            attend_wgmma_amax(o, i, SUMS), attend_wgmma_amax(o, i + SUMS, SUMS),
-            attend_wgmma_amax(o, i + 2 * SUMS, SUMS), attend_wgmma_amax(o, i + 3 * SUMS, SUMS));
-        uint32_t byte;
-        const float mul = attend_mma_out_mul(amax, factor, &byte);
-        attend_wgmma_put_scales(
-            p, token, head,
-            half * ATTEND_WGMMA_CHUNKS + first + attend_wgmma_chunk_of(threadIdx.x % 4), byte);
+    for (int32_t i = 0; i < GROUPS * ROWS; i++) {
 #pragma unroll
         for (int32_t c = 0; c < AT_ONCE; c++) {
-            const float of_chunk =
-                __shfl_sync(~0u, mul, (threadIdx.x & ~3u) + attend_wgmma_chunk_of(c));
-            attend_wgmma_put_codes(o, i + c * SUMS, of_chunk, out);
-            out += step;
+            maxima[i][c] =
+                attend_wgmma_amax(o, (i / ROWS * AT_ONCE + c) * SUMS + i % ROWS * 2, SUMS);
+        }
+    }
+    attend_wgmma_quad_maxima(maxima, mul, GROUPS * ROWS);
+#pragma unroll
+    for (int32_t i = 0; i < GROUPS * ROWS; i++) {
+        mul[i] = attend_mma_out_mul(mul[i], factor[i % ROWS], &word[i]);
+        word[i] <<= 8 * in_word;
+    }
+#pragma unroll
+    for (int32_t exchange = 1; exchange <= 2; exchange++) {
+#pragma unroll
+        for (int32_t i = 0; i < GROUPS * ROWS; i++) {
+            word[i] |= __shfl_xor_sync(~0u, word[i], exchange * next);
+        }
+    }
+    const attend_wgmma_turner turner = attend_wgmma_turner_get(u);
+#pragma unroll
+    for (int32_t r = 0; r < ROWS; r++) {
+        if (r > 0 && !has_second) {
+            return;
+        }
+        uint8_t *out =
+            p->out + 8 * u + half * ATTEND_WGMMA_GROUP_DIMS + (row + 8 * r) * MMLA_LATENT_DIM;
+        uint8_t *scales = p->out_scale + (row + 8 * r) * ALL_CHUNKS;
+        if (permuted) {
+            out = p->out + 8 * u + task->token * p->n_heads * MMLA_LATENT_DIM +
+                  mmla_out_permuted_index(head + g + 8 * r, half * ATTEND_WGMMA_GROUP_DIMS);
+            scales = p->out_scale + mmla_out_scale_offset(p->scale_strides, task->token,
+                                                          head + g / 4 * 4 + 8 * r, 0);
+        }
+#pragma unroll
+        for (int32_t i = 0; i < GROUPS; i++) {
+            if (in_word == 0) {
+                *(uint32_t *)(scales + (my_chunk + i * AT_ONCE) * scale_step) = word[i * ROWS + r];
+            }
+        }
+        uint2 codes[ATTEND_WGMMA_CHUNKS];
+#pragma unroll
+        for (int32_t c = 0; c < ATTEND_WGMMA_CHUNKS; c++) {
+            const int32_t lane = (threadIdx.x & ~3u) + attend_wgmma_chunk_of(c % AT_ONCE);
+            codes[c] = attend_wgmma_codes(o, c * SUMS + 2 * r,
+                                          __shfl_sync(~0u, mul[c / AT_ONCE * ROWS + r], lane));
+        }
+        attend_wgmma_codes_turn(&turner, codes, ATTEND_WGMMA_CHUNKS);
+#pragma unroll
+        for (int32_t c = 0; c < ATTEND_WGMMA_CHUNKS; c++) {
+            *(uint2 *)(out + c * (permuted ? MMLA_HEADS_PER_GROUP * STEP : STEP)) = codes[c];
         }
     }
 }
 
-/* The same with a scale for every four chunks. */
+/* The first row with a scale for every four chunks. */
 GPU_DEVICE void attend_wgmma_direct_wide(const attend_mma_params *p,
                                          const float o[ATTEND_WGMMA_SUMS],
                                          int64_t row,
                                          int32_t half,
                                          float factor) {
     enum { CHUNKS = MMLA_OUT_WIDE_DIM / MMLA_OUT_CHUNK_DIM, SUMS = ATTEND_WGMMA_CHUNK_SUMS };
-    uint8_t *out = p->out + row * MMLA_LATENT_DIM + half * ATTEND_WGMMA_GROUP_DIMS;
+    const attend_wgmma_turner turner = attend_wgmma_turner_get(threadIdx.x % 4);
+    uint8_t *out =
+        p->out + row * MMLA_LATENT_DIM + half * ATTEND_WGMMA_GROUP_DIMS + threadIdx.x % 4 * 8;
     float *scale = (float *)p->out_scale + row * (MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM) +
                    half * (ATTEND_WGMMA_GROUP_DIMS / MMLA_OUT_WIDE_DIM);
 #pragma unroll
@@ -133,9 +181,15 @@ GPU_DEVICE void attend_wgmma_direct_wide(const attend_mma_params *p,
         const float s = fmaxf(MMLA_AMAX_FLOOR, amax * factor) / MMLA_E4M3_MAX;
         *scale++ = s; /* the same by four threads */
         const float mul = factor / s;
+        uint2 codes[CHUNKS];
 #pragma unroll
         for (int32_t c = 0; c < CHUNKS; c++) {
-            attend_wgmma_put_codes(o, (first + c) * SUMS, mul, out);
+            codes[c] = attend_wgmma_codes(o, (first + c) * SUMS, mul);
+        }
+        attend_wgmma_codes_turn(&turner, codes, CHUNKS);
+#pragma unroll
+        for (int32_t c = 0; c < CHUNKS; c++) {
+            *(uint2 *)out = codes[c];
             out += MMLA_OUT_CHUNK_DIM;
         }
     }
@@ -155,31 +209,34 @@ GPU_DEVICE void attend_wgmma_direct_bf16(const attend_mma_params *p,
     }
 }
 
-/* A thread's sums to out. Both rows go through the same code, which is long: the second row takes
- * the first one's place. */
+/* A thread's sums to out. In the forms that are not for the projection both rows go through the same
+ * code: the second row takes the first one's place. */
 GPU_DEVICE void attend_wgmma_direct_store(const attend_mma_params *p,
                                           const attend_wgmma_task *task,
                                           float factor[2],
                                           float o[ATTEND_WGMMA_SUMS]) {
     const int32_t thread = threadIdx.x % ATTEND_WGMMA_GROUP;
     const int32_t half = threadIdx.x / ATTEND_WGMMA_GROUP;
+    const int32_t first = thread / 32 * 16, head = task->first_head + first; /* of sixteen */
+    const bool has_second = first + 8 < task->n_heads;
+    if (first >= task->n_heads) {
+        return;
+    }
+    if (p->out_form == MMLA_OUT_FP8_PERMUTED) {
+        attend_wgmma_direct_fp8(p, task, o, head, half, factor, has_second, true);
+        return;
+    }
+    if (p->out_form == MMLA_OUT_FP8) {
+        attend_wgmma_direct_fp8(p, task, o, head, half, factor, has_second, false);
+        return;
+    }
 #pragma unroll 1
-    for (int32_t r = 0; r < 2; r++) {
-        const int32_t first = thread / 32 * 16 + 8 * r; /* of eight heads */
-        if (first < task->n_heads) {
-            const int32_t head = task->first_head + first;
-            const int64_t row = task->token * p->n_heads + head + thread % 32 / 4;
-            switch (p->out_form) {
-            case MMLA_OUT_BF16:
-                attend_wgmma_direct_bf16(p, o, row, half, factor[0]);
-                break;
-            case MMLA_OUT_FP8_128:
-                attend_wgmma_direct_wide(p, o, row, half, factor[0]);
-                break;
-            default:
-                attend_wgmma_direct_fp8(p, o, task->token, head, half, factor[0]);
-                break;
-            }
+    for (int32_t r = 0; r <= (int32_t)has_second; r++) {
+        const int64_t row = task->token * p->n_heads + head + 8 * r + thread % 32 / 4;
+        if (p->out_form == MMLA_OUT_BF16) {
+            attend_wgmma_direct_bf16(p, o, row, half, factor[0]);
+        } else {
+            attend_wgmma_direct_wide(p, o, row, half, factor[0]);
         }
 #pragma unroll
         for (int32_t i = 0; i < ATTEND_WGMMA_SUMS; i += 4) {

@@ -25,14 +25,21 @@ GPU_DEVICE attend_wgmma_part attend_wgmma_few_part(attend_wgmma_few_state *few,
     attend_wgmma_few_partial(*of_warp)[ATTEND_WGMMA_HEADS] =
         few->partial[threadIdx.x / ATTEND_WGMMA_GROUP];
     const int32_t h = threadIdx.x % ATTEND_WGMMA_GROUP, warp = h / 32;
+    float l[ATTEND_WGMMA_FEW_COLUMNS], maximum[ATTEND_WGMMA_FEW_COLUMNS];
+#pragma unroll
+    for (int32_t c = 0; c < ATTEND_WGMMA_FEW_COLUMNS; c++) {
+        l[c] = sm->l[c];
+        maximum[c] = sm->maximum[c];
+    }
+    attend_wgmma_few_warp_sum(l);
+    attend_wgmma_few_warp_max(maximum);
     attend_wgmma_few_sync(); /* all of the warpgroup have left the last block */
     attend_wgmma_part part = {-INFINITY, 0.0f, -INFINITY,
                               (float)few->has_keys[threadIdx.x / ATTEND_WGMMA_GROUP]};
+    if (warp < ATTEND_WGMMA_FEW_KEY_WARPS && h % 32 < 4) {
 #pragma unroll
-    for (int32_t c = 0; c < ATTEND_WGMMA_FEW_COLUMNS; c++) {
-        const attend_wgmma_few_partial x = {attend_wgmma_few_warp_sum(sm->l[c]),
-                                            attend_wgmma_few_warp_max(sm->maximum[c])};
-        if (warp < ATTEND_WGMMA_FEW_KEY_WARPS && h % 32 < 4) {
+        for (int32_t c = 0; c < ATTEND_WGMMA_FEW_COLUMNS; c++) {
+            const attend_wgmma_few_partial x = {l[c], maximum[c]};
             of_warp[warp][attend_wgmma_few_head(h, c)] = x;
         }
     }
@@ -160,31 +167,30 @@ attend_wgmma_few_rows(uint32_t sums, int32_t h, int32_t half, float o[4][ATTEND_
     }
 }
 
-/* The results of a half of a task's dims by a warpgroup, a warp two heads at a time. A lane has four
- * dims of both quarters, of both heads: of four chunks, each of eight lanes; lanes l and l ^ 4 find
- * the scale of one of them. Not attend_wgmma_put, a unit at a time: that took 150 instructions for
- * each. */
-GPU_DEVICE void attend_wgmma_few_store(const attend_mma_params *p,
-                                       const attend_wgmma_task *task,
-                                       const float *factors,
-                                       const float *rope,
-                                       uint32_t sums,
-                                       int32_t half) {
-    enum {
-        STEP = MMLA_LATENT_DIM / 4,
-        CHUNKS = MMLA_LATENT_DIM / MMLA_OUT_CHUNK_DIM,
-        WIDES = MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM,
-        WARPS = ATTEND_WGMMA_GROUP / 32
-    };
-    const int32_t lane = threadIdx.x % 32;
-    const int32_t in_quarter = lane * ATTEND_WGMMA_UNIT_DIMS, dim = 2 * half * STEP + in_quarter;
-    const int32_t mine = attend_wgmma_chunk_of(lane % 4); /* whose scale the lane finds */
-    const int32_t quarter = 2 * half + mine % 2, chunk = quarter * (CHUNKS / 4) + lane / 8;
-    const bool permuted = p->out_form == MMLA_OUT_FP8_PERMUTED;
-    const bool wide = p->out_form == MMLA_OUT_FP8_128;
-    const int64_t token_row = task->token * p->n_heads;
-    const int32_t rotated = in_quarter - (MMLA_LATENT_DIM - MMLA_ROPE_DIM - 3 * STEP);
-    const bool rotate = half == 1 && rotated >= 0 && p->rotate; /* the last quarter */
+/* What a lane stores of a pair of heads: four dims of both quarters of a half, of both heads. Of four
+ * chunks, each of eight lanes, that is; lanes l and l ^ 4 find the scale of one of them. */
+typedef struct attend_wgmma_few_pair {
+    float o[4][ATTEND_WGMMA_UNIT_DIMS];
+    float factor[2];
+    float mul; /* of the lane's chunk, or of its quarter */
+} attend_wgmma_few_pair;
+
+enum {
+    ATTEND_WGMMA_FEW_PAIR_STEP = 2 * ATTEND_WGMMA_GROUP / 32, /* heads to the warp's next pair */
+    ATTEND_WGMMA_FEW_PAIRS = ATTEND_WGMMA_HEADS / ATTEND_WGMMA_FEW_PAIR_STEP /* of a warp */
+};
+
+/* A lane's pairs of heads, each at its head: the warp's are pair_step apart, the first at h. */
+GPU_DEVICE void attend_wgmma_few_pairs_get(const float *factors,
+                                           const float *rope,
+                                           uint32_t sums,
+                                           int32_t h,
+                                           int32_t half,
+                                           bool rotate,
+                                           attend_wgmma_few_pair pairs[ATTEND_WGMMA_FEW_PAIRS]) {
+    /* The last quarter's last dims are rotated back. */
+    const int32_t rotated =
+        threadIdx.x % 32 * ATTEND_WGMMA_UNIT_DIMS - (MMLA_LATENT_DIM / 4 - MMLA_ROPE_DIM);
     float c[ATTEND_WGMMA_UNIT_DIMS / 2], s[ATTEND_WGMMA_UNIT_DIMS / 2];
 #pragma unroll
     for (int32_t k = 0; k < ATTEND_WGMMA_UNIT_DIMS / 2; k++) {
@@ -192,63 +198,133 @@ GPU_DEVICE void attend_wgmma_few_store(const attend_mma_params *p,
         c[k] = rope[pair];
         s[k] = rope[MMLA_ROPE_DIM / 2 + pair];
     }
-    uint8_t *const out =
-        p->out + token_row * MMLA_LATENT_DIM + (permuted ? mmla_out_permuted_index(0, dim) : dim);
-    uint8_t *const scales =
-        p->out_scale + (permuted ? mmla_out_scale_offset(p->scale_strides, task->token, 0, chunk)
-                                 : token_row * CHUNKS + chunk);
-    const int32_t step = permuted ? STEP * MMLA_HEADS_PER_GROUP : STEP;
-#pragma unroll 1
-    for (int32_t h = threadIdx.x % ATTEND_WGMMA_GROUP / 32 * 2; h < task->n_heads; h += 2 * WARPS) {
-        const int32_t head = task->first_head + h; /* even, so both are of one group */
-        float o[4][ATTEND_WGMMA_UNIT_DIMS];
-        attend_wgmma_few_rows(sums, h, half, o);
-        const float factor[2] = {factors[h], factors[h + 1]};
-        if (rotate) {
 #pragma unroll
-            for (int32_t k = 0; k < ATTEND_WGMMA_UNIT_DIMS; k += 2) {
-                mmla_rope_rotate_back(c[k / 2], s[k / 2], &o[1][k], &o[1][k + 1]);
-                mmla_rope_rotate_back(c[k / 2], s[k / 2], &o[3][k], &o[3][k + 1]);
+    for (int32_t j = 0; j < ATTEND_WGMMA_FEW_PAIRS; j++) {
+        const int32_t head = h + j * ATTEND_WGMMA_FEW_PAIR_STEP;
+        attend_wgmma_few_rows(sums, head, half, pairs[j].o);
+        pairs[j].factor[0] = factors[head];
+        pairs[j].factor[1] = factors[head + 1];
+    }
+    if (half != 1 || rotated < 0 || !rotate) {
+        return;
+    }
+#pragma unroll
+    for (int32_t j = 0; j < ATTEND_WGMMA_FEW_PAIRS; j++) {
+#pragma unroll
+        for (int32_t k = 0; k < ATTEND_WGMMA_UNIT_DIMS; k += 2) {
+            float(*o)[ATTEND_WGMMA_UNIT_DIMS] = pairs[j].o;
+            mmla_rope_rotate_back(c[k / 2], s[k / 2], &o[1][k], &o[1][k + 1]);
+            mmla_rope_rotate_back(c[k / 2], s[k / 2], &o[3][k], &o[3][k + 1]);
+        }
+    }
+}
+
+/* `dim` is the lane's first. */
+GPU_DEVICE void attend_wgmma_few_put_bf16(const attend_mma_params *p,
+                                          const attend_wgmma_few_pair *pair,
+                                          int64_t row,
+                                          int32_t dim) {
+    uint16_t *to = (uint16_t *)p->out + row * MMLA_LATENT_DIM + dim;
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++) {
+        const float *o = pair->o[i], f = pair->factor[i / 2];
+        *(uint2 *)(to + i / 2 * MMLA_LATENT_DIM + i % 2 * (MMLA_LATENT_DIM / 4)) = make_uint2(
+            gpu_bf16x2_from_f32x2(o[0] * f, o[1] * f), gpu_bf16x2_from_f32x2(o[2] * f, o[3] * f));
+    }
+}
+
+/* The results of a half of a task's dims by a warpgroup, a warp two heads at a time, and of 16 heads
+ * both its pairs side by side: each step waits for the one before. */
+GPU_DEVICE void attend_wgmma_few_store(const attend_mma_params *p,
+                                       const attend_wgmma_task *task,
+                                       const float *factors,
+                                       const float *rope,
+                                       uint32_t sums,
+                                       int32_t half) {
+    enum {
+        QUARTER = MMLA_LATENT_DIM / 4,
+        CHUNKS = MMLA_LATENT_DIM / MMLA_OUT_CHUNK_DIM,
+        WIDES = MMLA_LATENT_DIM / MMLA_OUT_WIDE_DIM,
+        PAIRS = ATTEND_WGMMA_FEW_PAIRS,
+        PAIR_STEP = ATTEND_WGMMA_FEW_PAIR_STEP
+    };
+    const int32_t lane = threadIdx.x % 32;
+    const int32_t dim = 2 * half * QUARTER + lane * ATTEND_WGMMA_UNIT_DIMS;
+    const int32_t mine = attend_wgmma_chunk_of(lane % 4); /* whose scale the lane finds */
+    const int32_t quarter = 2 * half + mine % 2, chunk = quarter * (CHUNKS / 4) + lane / 8;
+    const bool permuted = p->out_form == MMLA_OUT_FP8_PERMUTED;
+    const int64_t token_row = task->token * p->n_heads;
+    const int32_t h = threadIdx.x % ATTEND_WGMMA_GROUP / 32 * 2; /* even: both are of one group */
+    const int32_t n_pairs = (task->n_heads - h + PAIR_STEP - 1) / PAIR_STEP; /* that there are */
+    attend_wgmma_few_pair pairs[PAIRS];
+    attend_wgmma_few_pairs_get(factors, rope, sums, h, half, p->rotate != 0, pairs);
+    if (p->out_form == MMLA_OUT_BF16) {
+#pragma unroll
+        for (int32_t j = 0; j < PAIRS; j++) {
+            if (j < n_pairs) {
+                attend_wgmma_few_put_bf16(p, &pairs[j],
+                                          token_row + task->first_head + h + j * PAIR_STEP, dim);
             }
         }
-        if (p->out_form == MMLA_OUT_BF16) {
-            uint16_t *to = (uint16_t *)p->out + (token_row + head) * MMLA_LATENT_DIM + dim;
+        return;
+    }
+    float maxima[PAIRS][4], amax[PAIRS];
 #pragma unroll
-            for (int32_t i = 0; i < 4; i++) {
-                const float f = factor[i / 2];
-                *(uint2 *)(to + i / 2 * MMLA_LATENT_DIM + i % 2 * STEP) =
-                    make_uint2(gpu_bf16x2_from_f32x2(o[i][0] * f, o[i][1] * f),
-                               gpu_bf16x2_from_f32x2(o[i][2] * f, o[i][3] * f));
+    for (int32_t j = 0; j < PAIRS; j++) {
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++) {
+            maxima[j][i] = attend_wgmma_unit_amax(pairs[j].o[i], 0);
+        }
+    }
+    attend_wgmma_quad_maxima(maxima, amax, PAIRS);
+#pragma unroll
+    for (int32_t j = 0; j < PAIRS; j++) {
+        amax[j] = fmaxf(amax[j], __shfl_xor_sync(~0u, amax[j], 4));
+    }
+#pragma unroll
+    for (int32_t j = 0; j < PAIRS; j++) {
+        attend_wgmma_few_pair *pair = &pairs[j];
+        const float factor = mine < 2 ? pair->factor[0] : pair->factor[1];
+        const int32_t head = task->first_head + h + j * PAIR_STEP + mine / 2;
+        if (p->out_form == MMLA_OUT_FP8_128) {
+            float most = fmaxf(amax[j], __shfl_xor_sync(~0u, amax[j], 8));
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
+            const float scale = fmaxf(MMLA_AMAX_FLOOR, most * factor) / MMLA_E4M3_MAX;
+            pair->mul = factor / scale;
+            if (j < n_pairs) { /* the same by eight lanes */
+                ((float *)p->out_scale)[(token_row + head) * WIDES + quarter] = scale;
             }
             continue;
         }
-        float amax = attend_wgmma_quad_maxima(
-            attend_wgmma_unit_amax(o[0], 0), attend_wgmma_unit_amax(o[1], 0),
-            attend_wgmma_unit_amax(o[2], 0), attend_wgmma_unit_amax(o[3], 0));
-        amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, 4));
-        const float my_factor = mine < 2 ? factor[0] : factor[1];
-        const int32_t my_head = head + mine / 2;
-        float mul;
-        if (wide) {
-            amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, 8));
-            amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, 16));
-            const float scale = fmaxf(MMLA_AMAX_FLOOR, amax * my_factor) / MMLA_E4M3_MAX;
-            mul = my_factor / scale;
-            ((float *)p->out_scale)[(token_row + my_head) * WIDES + quarter] =
-                scale; /* the same by eight lanes */
-        } else {
-            uint32_t byte;
-            mul = attend_mma_out_mul(amax, my_factor, &byte);
-            /* The same by two lanes. Offsets of head and chunk add up. */
-            scales[permuted ? mmla_out_scale_offset(p->scale_strides, 0, my_head, 0)
-                            : (int64_t)my_head * CHUNKS] = (uint8_t)byte;
+        uint32_t byte;
+        pair->mul = attend_mma_out_mul(amax[j], factor, &byte);
+        if (j < n_pairs) { /* the same by two lanes */
+            p->out_scale[permuted
+                             ? mmla_out_scale_offset(p->scale_strides, task->token, head, chunk)
+                             : (token_row + head) * CHUNKS + chunk] = (uint8_t)byte;
+        }
+    }
+    uint8_t *const out =
+        p->out + token_row * MMLA_LATENT_DIM + (permuted ? mmla_out_permuted_index(0, dim) : dim);
+    const int32_t step = permuted ? QUARTER * MMLA_HEADS_PER_GROUP : QUARTER;
+#pragma unroll
+    for (int32_t j = 0; j < PAIRS; j++) {
+        const int32_t head = task->first_head + h + j * PAIR_STEP;
+        uint32_t codes[4];
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++) {
+            const float mul =
+                __shfl_sync(~0u, pairs[j].mul, (lane & ~3) + attend_wgmma_chunk_of(i));
+            codes[i] = attend_wgmma_unit_codes(pairs[j].o[i], mul);
+        }
+        if (j >= n_pairs) {
+            break;
         }
 #pragma unroll
         for (int32_t i = 0; i < 4; i++) {
-            const float of_quarter = __shfl_sync(~0u, mul, (lane & ~3) + attend_wgmma_chunk_of(i));
             uint8_t *to = out + (permuted ? mmla_out_permuted_index(head + i / 2, 0)
                                           : (int64_t)(head + i / 2) * MMLA_LATENT_DIM);
-            *(uint32_t *)(to + i % 2 * step) = attend_wgmma_unit_codes(o[i], of_quarter);
+            *(uint32_t *)(to + i % 2 * step) = codes[i];
         }
     }
 }
@@ -278,7 +354,10 @@ GPU_DEVICE void attend_wgmma_few_own_end(const attend_mma_params *p,
     }
     const attend_wgmma_part all = attend_wgmma_few_merge(few, sm, o, sums, half);
     if (h < task->n_heads) {
-        few->factor[group][h] = attend_wgmma_finish_head(p, task, h, all, sink, half == 0);
+        few->factor[group][h] = attend_wgmma_factor(task, &all, sink);
+        if (half == 0) {
+            attend_wgmma_report(p, task, h, &all);
+        }
     }
     attend_wgmma_few_sync();
     attend_wgmma_few_store(p, task, few->factor[group], state->rope[n_done % ATTEND_WGMMA_TASKS],

@@ -80,33 +80,43 @@ attend_wgmma_few_sums(float o[ATTEND_WGMMA_FEW_SUMS], uint32_t prob_tile, uint32
     gpu_wgmma_use(o, ATTEND_WGMMA_FEW_SUMS);
 }
 
-/* Largest of the eight threads of a warp that have the same heads; their sum. */
-GPU_DEVICE float attend_wgmma_few_warp_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 4));
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 8));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 16));
+/* Of every column: the largest of the eight threads of a warp that have the same heads, all columns
+ * side by side. */
+GPU_DEVICE void attend_wgmma_few_warp_max(float x[ATTEND_WGMMA_FEW_COLUMNS]) {
+#pragma unroll
+    for (int32_t lanes = 4; lanes < 32; lanes *= 2) {
+#pragma unroll
+        for (int32_t c = 0; c < ATTEND_WGMMA_FEW_COLUMNS; c++) {
+            x[c] = fmaxf(x[c], __shfl_xor_sync(~0u, x[c], lanes));
+        }
+    }
 }
 
-GPU_DEVICE float attend_wgmma_few_warp_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 4);
-    x += __shfl_xor_sync(~0u, x, 8);
-    return x + __shfl_xor_sync(~0u, x, 16);
+/* Their sum. */
+GPU_DEVICE void attend_wgmma_few_warp_sum(float x[ATTEND_WGMMA_FEW_COLUMNS]) {
+#pragma unroll
+    for (int32_t lanes = 4; lanes < 32; lanes *= 2) {
+#pragma unroll
+        for (int32_t c = 0; c < ATTEND_WGMMA_FEW_COLUMNS; c++) {
+            x[c] += __shfl_xor_sync(~0u, x[c], lanes);
+        }
+    }
 }
 
 /* References rise to the maxima where those exceed them by more than the slack, and what is
- * relative to them follows. */
+ * relative to them follows. `most` is the thread's own, and is overwritten. */
 GPU_DEVICE void attend_wgmma_few_rise(attend_wgmma_few_state *few,
-                                      const float most[ATTEND_WGMMA_FEW_COLUMNS],
+                                      float most[ATTEND_WGMMA_FEW_COLUMNS],
                                       attend_wgmma_few_softmax *sm,
                                       float o[ATTEND_WGMMA_FEW_SUMS]) {
     float(*of_warp)[ATTEND_WGMMA_HEADS] = few->maxima[threadIdx.x / ATTEND_WGMMA_GROUP];
     const int32_t warp = threadIdx.x % ATTEND_WGMMA_GROUP / 32;
     float alpha[ATTEND_WGMMA_FEW_COLUMNS];
+    attend_wgmma_few_warp_max(most);
 #pragma unroll
     for (int32_t c = 0; c < ATTEND_WGMMA_FEW_COLUMNS; c++) {
-        const float x = attend_wgmma_few_warp_max(most[c]);
         if (warp < ATTEND_WGMMA_FEW_KEY_WARPS && threadIdx.x % 32 < 4) {
-            of_warp[warp][attend_wgmma_few_head(threadIdx.x, c)] = x;
+            of_warp[warp][attend_wgmma_few_head(threadIdx.x, c)] = most[c];
         }
     }
     attend_wgmma_few_sync();

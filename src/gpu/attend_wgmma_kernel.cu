@@ -91,44 +91,27 @@ GPU_DEVICE void attend_wgmma_begin(attend_wgmma_state *state) {
     gpu_cluster_sync();
 }
 
-/* The end of a task whose keys this CTA had alone. The first warpgroup finds the factors of O, and
- * both store their dims. */
-GPU_DEVICE void attend_wgmma_own_end(const attend_mma_params *p,
-                                     const attend_wgmma_task *task,
-                                     attend_wgmma_state *state,
-                                     uint32_t n_done,
-                                     const attend_wgmma_softmax *sm,
-                                     const float sink[2],
-                                     float o[ATTEND_WGMMA_SUMS]) {
-    const uint32_t phase = n_done & 1;
-    float factor[2];
-    if (threadIdx.x < ATTEND_WGMMA_GROUP) {
-        gpu_barrier_wait(gpu_smem_address(&state->factor_empty), phase ^ 1);
-        attend_wgmma_finish_own(p, task, sm, sink, state->factor, factor);
-        gpu_barrier_arrive(gpu_smem_address(&state->factor_full));
-    } else {
-        const int32_t head = attend_wgmma_sum_row(threadIdx.x % ATTEND_WGMMA_GROUP, 0);
-        if (p->rotate) {
-            attend_wgmma_rotate_back(o, state->rope[n_done % ATTEND_WGMMA_TASKS]);
-        }
-        gpu_barrier_wait(gpu_smem_address(&state->factor_full), phase);
-        factor[0] = state->factor[head];
-        factor[1] = state->factor[head + 8];
-        gpu_barrier_arrive(gpu_smem_address(&state->factor_empty));
-    }
-    attend_wgmma_direct_store(p, task, factor, o);
+/* The factors of O of a task whose keys this CTA had alone, for the second warpgroup: the first has
+ * found them. */
+GPU_DEVICE void
+attend_wgmma_factors_take(attend_wgmma_state *state, uint32_t n_done, float factor[2]) {
+    const int32_t head = attend_wgmma_sum_row(threadIdx.x % ATTEND_WGMMA_GROUP, 0);
+    gpu_barrier_wait(gpu_smem_address(&state->factor_full), n_done & 1);
+    factor[0] = state->factor[head];
+    factor[1] = state->factor[head + 8];
+    gpu_barrier_arrive(gpu_smem_address(&state->factor_empty));
 }
 
 /* The end of a task whose keys a cluster shared: its only one. */
 GPU_DEVICE void attend_wgmma_joined_end(const attend_mma_params *p,
                                         const attend_wgmma_task *task,
                                         uint8_t *smem,
-                                        const attend_wgmma_softmax *sm,
+                                        const attend_wgmma_part part[2],
                                         const float o[ATTEND_WGMMA_SUMS]) {
     attend_wgmma_state *state = (attend_wgmma_state *)(smem + ATTEND_WGMMA_AT_STATE);
     const float sink = attend_wgmma_sink(p, task, threadIdx.x);
     if (threadIdx.x < ATTEND_WGMMA_GROUP) {
-        attend_wgmma_tell(sm, state);
+        attend_wgmma_tell(part, state);
     }
     gpu_warps_sync(ATTEND_WGMMA_BAR_BOTH,
                    ATTEND_WGMMA_MATH_THREADS); /* nobody multiplies from the stages */
@@ -160,13 +143,15 @@ GPU_DEVICE void attend_wgmma_math(const attend_mma_params *p, uint8_t *smem) {
         const uint32_t turn = __reduce_max_sync(~0u, task->turn);
         attend_wgmma_softmax sm = {.reference = {-INFINITY, -INFINITY},
                                    .maximum = {-INFINITY, -INFINITY}};
-        float sink[2];
+        attend_wgmma_part part[2];
+        float factor[2];
         if (is_first) {
             const int32_t head = attend_wgmma_sum_row(threadIdx.x, 0);
             sm.logit[0] = state->logit[head];
             sm.logit[1] = state->logit[head + 8];
-            sink[0] = attend_wgmma_sink(p, task, head);
-            sink[1] = attend_wgmma_sink(p, task, head + 8);
+            const float sink[2] = {attend_wgmma_sink(p, task, head),
+                                   attend_wgmma_sink(p, task, head + 8)};
+            gpu_barrier_wait(gpu_smem_address(&state->factor_empty), (n_done & 1) ^ 1);
             if (n_blocks > 0) {
                 if (p->rotate) {
                     attend_wgmma_q_rotate(state->rope[n_done % ATTEND_WGMMA_TASKS], task->n_heads,
@@ -175,8 +160,12 @@ GPU_DEVICE void attend_wgmma_math(const attend_mma_params *p, uint8_t *smem) {
                     gpu_warps_sync(ATTEND_WGMMA_BAR_GROUP, ATTEND_WGMMA_GROUP);
                 }
                 attend_wgmma_first_blocks(state, tiles, turn, n_blocks, &sm, o);
+                /* Beside the last sums; in a cluster for nothing, for want of a condition. */
+                attend_wgmma_factors_give(task, &sm, sink, state, part, factor);
+                attend_wgmma_first_blocks_end(state, turn + n_blocks - 1, o);
             } else {
                 gpu_barrier_arrive(gpu_smem_address(&state->q_empty));
+                attend_wgmma_factors_give(task, &sm, sink, state, part, factor);
             }
         } else {
             /* Or q_full might go on twice before it is seen. */
@@ -185,11 +174,19 @@ GPU_DEVICE void attend_wgmma_math(const attend_mma_params *p, uint8_t *smem) {
         }
         attend_wgmma_count_fault(p, task);
         attend_wgmma_sums_in_order(o);
-        if (gpu_cluster_size() == 1) {
-            attend_wgmma_own_end(p, task, state, n_done, &sm, sink, o);
-        } else {
-            attend_wgmma_joined_end(p, task, smem, &sm, o);
+        if (gpu_cluster_size() > 1) {
+            attend_wgmma_joined_end(p, task, smem, part, o);
+            continue;
         }
+        if (is_first) {
+            attend_wgmma_report_own(p, task, part);
+        } else {
+            if (p->rotate) {
+                attend_wgmma_rotate_back(o, state->rope[n_done % ATTEND_WGMMA_TASKS]);
+            }
+            attend_wgmma_factors_take(state, n_done, factor);
+        }
+        attend_wgmma_direct_store(p, task, factor, o);
     }
 }
 

@@ -146,18 +146,27 @@ GPU_DEVICE float attend_wgmma_quad_max(float x) {
 }
 
 /* Of four maxima that each of four neighbours has, thread u gets the largest of maximum
- * number attend_wgmma_chunk_of(u). */
-GPU_DEVICE float attend_wgmma_quad_maxima(float a0, float a1, float a2, float a3) {
+ * number attend_wgmma_chunk_of(u); n times side by side. */
+GPU_DEVICE void
+attend_wgmma_quad_maxima(const float maxima[][4], float largest[], const int32_t n) {
+    enum { MOST = 4 };
     const bool odd = threadIdx.x % 2 != 0, high = threadIdx.x / 2 % 2 != 0;
-    const float other0 = __shfl_xor_sync(~0u, odd ? a0 : a2, 1);
-    const float other1 = __shfl_xor_sync(~0u, odd ? a1 : a3, 1);
-    const float kept0 = fmaxf(odd ? a2 : a0, other0), kept1 = fmaxf(odd ? a3 : a1, other1);
-    return fmaxf(high ? kept1 : kept0, __shfl_xor_sync(~0u, high ? kept0 : kept1, 2));
-}
-
-GPU_DEVICE float attend_wgmma_quad_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
+    float a[MOST], b[MOST];
+#pragma unroll
+    for (int32_t i = 0; i < n; i++) {
+        a[i] = __shfl_xor_sync(~0u, odd ? maxima[i][0] : maxima[i][2], 1);
+        b[i] = __shfl_xor_sync(~0u, odd ? maxima[i][1] : maxima[i][3], 1);
+    }
+#pragma unroll
+    for (int32_t i = 0; i < n; i++) {
+        a[i] = fmaxf(odd ? maxima[i][2] : maxima[i][0], a[i]);
+        b[i] = fmaxf(odd ? maxima[i][3] : maxima[i][1], b[i]);
+        largest[i] = __shfl_xor_sync(~0u, high ? a[i] : b[i], 2);
+    }
+#pragma unroll
+    for (int32_t i = 0; i < n; i++) {
+        largest[i] = fmaxf(high ? b[i] : a[i], largest[i]);
+    }
 }
 
 /* What is no key gets no probability. */
@@ -256,7 +265,8 @@ GPU_DEVICE void attend_wgmma_probabilities(attend_wgmma_state *state,
 }
 
 /* The blocks of a task, of which there is at least one, by the first warpgroup; `turn` is the
- * number of the first. */
+ * number of the first. When it returns, the sums of the last are under way, and the softmax is
+ * whole. */
 GPU_DEVICE void attend_wgmma_first_blocks(attend_wgmma_state *state,
                                           uint32_t tiles,
                                           uint32_t turn,
@@ -301,12 +311,18 @@ GPU_DEVICE void attend_wgmma_first_blocks(attend_wgmma_state *state,
     gpu_wgmma_begin();
     attend_wgmma_sums_begin(o, attend_wgmma_prob_tile(tiles, turn),
                             attend_wgmma_k_tile(tiles, turn), 0);
+}
+
+/* The end of those sums; `turn` is the number of the last block. */
+GPU_DEVICE void attend_wgmma_first_blocks_end(attend_wgmma_state *state,
+                                              uint32_t turn,
+                                              float o[ATTEND_WGMMA_SUMS]) {
     gpu_wgmma_wait_all();
     gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
     attend_wgmma_arrive_empty(state, turn);
 }
 
-/* The same by the second. */
+/* All blocks of a task by the second. */
 GPU_DEVICE void attend_wgmma_second_blocks(attend_wgmma_state *state,
                                            uint32_t tiles,
                                            uint32_t turn,

@@ -34,81 +34,109 @@ GPU_DEVICE void attend_wgmma_leave_sums(const float o[ATTEND_WGMMA_SUMS], uint8_
     }
 }
 
-/* What the first warpgroup found of its heads, for all CTAs of the cluster. */
-GPU_DEVICE void attend_wgmma_tell(const attend_wgmma_softmax *sm, attend_wgmma_state *state) {
+/* What the first warpgroup found of the thread's two heads. */
+GPU_DEVICE void attend_wgmma_parts_get(const attend_wgmma_softmax *sm, attend_wgmma_part part[2]) {
 #pragma unroll
     for (int32_t r = 0; r < 2; r++) {
-        const float l = attend_wgmma_quad_sum(sm->l[r]);
-        const float maximum = attend_wgmma_quad_max(sm->maximum[r]);
-        if (threadIdx.x % 4 == 0) {
-            const attend_wgmma_part part = {sm->reference[r], l, maximum,
-                                            sm->has_keys ? 1.0f : 0.0f};
-            state->part[attend_wgmma_sum_row(threadIdx.x, 2 * r)] = part;
+        part[r] = (attend_wgmma_part){sm->reference[r], sm->l[r], sm->maximum[r],
+                                      sm->has_keys ? 1.0f : 0.0f};
+    }
+#pragma unroll
+    for (int32_t lanes = 1; lanes <= 2; lanes++) { /* the four of a head have keys each */
+#pragma unroll
+        for (int32_t r = 0; r < 2; r++) {
+            part[r].sum += __shfl_xor_sync(~0u, part[r].sum, lanes);
+            part[r].maximum = fmaxf(part[r].maximum, __shfl_xor_sync(~0u, part[r].maximum, lanes));
         }
     }
 }
 
-/* The sink of head h of a task, base 2; loaded before it is needed. */
+/* The same, to all CTAs of the cluster. */
+GPU_DEVICE void attend_wgmma_tell(const attend_wgmma_part part[2], attend_wgmma_state *state) {
+    if (threadIdx.x % 4 == 0) {
+#pragma unroll
+        for (int32_t r = 0; r < 2; r++) {
+            state->part[attend_wgmma_sum_row(threadIdx.x, 2 * r)] = part[r];
+        }
+    }
+}
+
+/* The sink of head h of a task, as it is in memory; loaded before it is needed. */
 GPU_DEVICE float
 attend_wgmma_sink(const attend_mma_params *p, const attend_wgmma_task *task, int32_t h) {
-    return p->sink == NULL || h >= task->n_heads
-               ? -INFINITY
-               : p->sink[task->first_head + h] * ATTEND_MMA_LOG2_E;
+    return p->sink == NULL || h >= task->n_heads ? -INFINITY : p->sink[task->first_head + h];
 }
 
-/* The factor of O of head h of a task, and its lse and max_logits, which are stored if is_to_store.
- * NaN throughout without a legal position. */
-GPU_DEVICE float attend_wgmma_finish_head(const attend_mma_params *p,
-                                          const attend_wgmma_task *task,
-                                          int32_t h,
-                                          attend_wgmma_part all,
-                                          float sink,
-                                          bool is_to_store) {
-    float factor = 0.0f, lse = INFINITY, max_logit = -INFINITY;
+/* The factor of O of a head of a task, without a branch: it is found while matrix instructions work,
+ * for which the compiler waits at one. NaN without a legal position. */
+GPU_DEVICE float
+attend_wgmma_factor(const attend_wgmma_task *task, const attend_wgmma_part *all, float sink) {
+    /* Keys whose scores are all -inf are not "no key". */
+    const float sum = all->sum == 0.0f ? NAN : all->sum;
+    const float factor = gpu_rcp(sum + gpu_exp2(fmaf(sink, ATTEND_MMA_LOG2_E, -all->reference)));
+    const float found = all->has_keys != 0.0f ? factor : 0.0f;
+    return task->position < 0 ? NAN : found;
+}
+
+/* Stores lse and max_logits of head h, where they are asked for. */
+GPU_DEVICE void attend_wgmma_report(const attend_mma_params *p,
+                                    const attend_wgmma_task *task,
+                                    int32_t h,
+                                    const attend_wgmma_part *all) {
+    float lse = INFINITY, max_logit = -INFINITY;
     if (task->position < 0) {
-        factor = lse = max_logit = NAN;
-    } else if (all.has_keys != 0.0f) {
-        /* Keys whose scores are all -inf are not "no key". */
-        const float sum = all.sum == 0.0f ? NAN : all.sum;
-        factor = 1.0f / (sum + exp2f(sink - all.reference));
-        lse = fmaf(all.reference, ATTEND_MMA_LN_2, logf(sum));
-        max_logit = isnan(sum) ? NAN : all.maximum * ATTEND_MMA_LN_2;
+        lse = max_logit = NAN;
+    } else if (all->has_keys != 0.0f) {
+        const float sum = all->sum == 0.0f ? NAN : all->sum;
+        lse = fmaf(all->reference, ATTEND_MMA_LN_2, logf(sum));
+        max_logit = isnan(sum) ? NAN : all->maximum * ATTEND_MMA_LN_2;
     }
     const int64_t i = task->token * p->n_heads + task->first_head + h;
-    if (is_to_store && p->lse != NULL) {
+    if (p->lse != NULL) {
         p->lse[i] = lse;
     }
-    if (is_to_store && p->max_logits != NULL) {
+    if (p->max_logits != NULL) {
         p->max_logits[i] = max_logit;
     }
-    return factor;
 }
 
-/* The same of a CTA that had all keys, by its first warpgroup: of the thread's two heads, and for
- * the other warpgroup. */
-GPU_DEVICE void attend_wgmma_finish_own(const attend_mma_params *p,
+/* By the first warpgroup of a CTA that had all keys: the parts and the factors of the thread's two
+ * heads, the latter for the other warpgroup, too. No branch, as above. */
+GPU_DEVICE void attend_wgmma_factors_give(const attend_wgmma_task *task,
+                                          const attend_wgmma_softmax *sm,
+                                          const float sink[2],
+                                          attend_wgmma_state *state,
+                                          attend_wgmma_part part[2],
+                                          float factor[2]) {
+    attend_wgmma_parts_get(sm, part);
+#pragma unroll
+    for (int32_t r = 0; r < 2; r++) {
+        factor[r] = attend_wgmma_factor(task, &part[r], sink[r]);
+        if (threadIdx.x % 4 == 0) {
+            state->factor[attend_wgmma_sum_row(threadIdx.x, 2 * r)] = factor[r];
+        }
+    }
+    gpu_barrier_arrive(gpu_smem_address(&state->factor_full));
+}
+
+/* The same warpgroup stores what is asked for besides. */
+GPU_DEVICE void attend_wgmma_report_own(const attend_mma_params *p,
                                         const attend_wgmma_task *task,
-                                        const attend_wgmma_softmax *sm,
-                                        const float sink[2],
-                                        float *factors,
-                                        float factor[2]) {
-    const float l[2] = {attend_wgmma_quad_sum(sm->l[0]), attend_wgmma_quad_sum(sm->l[1])};
+                                        const attend_wgmma_part part[2]) {
+    if (threadIdx.x % 4 != 0 || (p->lse == NULL && p->max_logits == NULL)) {
+        return;
+    }
 #pragma unroll
     for (int32_t r = 0; r < 2; r++) {
         const int32_t h = attend_wgmma_sum_row(threadIdx.x, 2 * r);
-        const attend_wgmma_part all = {sm->reference[r], l[r],
-                                       attend_wgmma_quad_max(sm->maximum[r]),
-                                       sm->has_keys ? 1.0f : 0.0f};
-        factor[r] = attend_wgmma_finish_head(p, task, h, all, sink[r],
-                                             h < task->n_heads && threadIdx.x % 4 == 0);
-        if (threadIdx.x % 4 == 0) {
-            factors[h] = factor[r];
+        if (h < task->n_heads) {
+            attend_wgmma_report(p, task, h, &part[r]);
         }
     }
 }
 
-/* The same of head h, if there is one, from what n_splits CTAs found, and the weights of their
- * parts. */
+/* The factor of head h, if there is one, and what is asked for besides, from what n_splits CTAs
+ * found; and the weights of their parts. */
 GPU_DEVICE void attend_wgmma_finish_joined(const attend_mma_params *p,
                                            const attend_wgmma_task *task,
                                            attend_wgmma_state *state,
@@ -139,7 +167,10 @@ GPU_DEVICE void attend_wgmma_finish_joined(const attend_mma_params *p,
         all.sum = fmaf(part[s].sum, weight, all.sum);
         weights->of[s][h] = part[s].has_keys != 0.0f ? weight : -1.0f;
     }
-    state->factor[h] = attend_wgmma_finish_head(p, task, h, all, sink, gpu_cluster_rank() == 0);
+    state->factor[h] = attend_wgmma_factor(task, &all, sink);
+    if (gpu_cluster_rank() == 0) {
+        attend_wgmma_report(p, task, h, &all);
+    }
 }
 
 /* Four dims of a head, joined from all parts. All loads are started before the first sum: each

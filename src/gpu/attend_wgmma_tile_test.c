@@ -211,19 +211,21 @@ static void turn_chunks_have_a_thread_each(void **state) {
 
 static void turn_gives_each_thread_its_element_of_all(void **state) {
     (void)state;
-    uint32_t h[4][2], far[4], near[4];
-    attend_wgmma_turn t[4];
+    uint32_t h[4][2], kept[4], far[4], near[4];
     for (uint32_t u = 0; u < 4; u++) { /* element e of thread u is 10 u + e */
+        const attend_wgmma_turner turner = attend_wgmma_turner_get((int32_t)u);
         h[u][0] = 10 * u | (10 * u + 1) << 16;
         h[u][1] = (10 * u + 2) | (10 * u + 3) << 16;
-        far[u] = attend_wgmma_turn_far((int32_t)u, h[u][0], h[u][1]);
+        kept[u] = attend_wgmma_turn_kept(&turner, h[u][0], h[u][1]);
+        far[u ^ 2] = attend_wgmma_turn_far(&turner, h[u][0], h[u][1]);
     }
     for (int32_t u = 0; u < 4; u++) {
-        t[u] = attend_wgmma_turn_begin(u, h[u][0], h[u][1], far[u ^ 2]);
-        near[u] = attend_wgmma_turn_near(u, t[u]);
+        const attend_wgmma_turner turner = attend_wgmma_turner_get(u);
+        near[u ^ 1] = attend_wgmma_turn_near(&turner, kept[u], far[u]);
     }
     for (int32_t u = 0; u < 4; u++) {
-        const attend_wgmma_turn end = attend_wgmma_turn_end(u, t[u], near[u ^ 1]);
+        const attend_wgmma_turner turner = attend_wgmma_turner_get(u);
+        const attend_wgmma_turn end = attend_wgmma_turn_end(&turner, kept[u], far[u], near[u]);
         assert_int_equal(end.a & 0xFFFFu, u);
         assert_int_equal(end.a >> 16, 10 + u);
         assert_int_equal(end.b & 0xFFFFu, 20 + u);

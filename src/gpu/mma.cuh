@@ -108,6 +108,13 @@ GPU_DEVICE float gpu_exp2(float x) {
     return y;
 }
 
+/* 1 / x within a unit in the last place, without the branch of a division. */
+GPU_DEVICE float gpu_rcp(float x) {
+    float y;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 #undef GPU_DEVICE
 
 #endif
