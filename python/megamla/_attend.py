@@ -30,7 +30,7 @@ class AttendResult(NamedTuple):
 
 
 _new = tuple.__new__  # a NamedTuple's own constructor takes three times as long
-_AT_WORKSPACE, _AT_STREAM = 17, 18
+AT_WORKSPACE, AT_STREAM = 15, 16
 
 
 def _choices(q: Tensor, out_form: str, q_layout: str):
@@ -153,13 +153,13 @@ def attend_paged(
         window = choose(FORMATS, "window_format", window_format)
     if compressed_format is not None:
         compressed = choose(FORMATS, "compressed_format", compressed_format)
-    args = (q, positions, cos_sin, sink, window_list, window_lens, out, out_scale, lse,
-            max_logits, n_faults, scale, layout, q_norm_eps, form, batch_invariant,
-            implementation, workspace, stream, window_cache, window, window_page_tokens,
-            compressed_cache, compressed, compressed_page_tokens, compressed_list, compressed_lens)
+    args = (q, positions, cos_sin, sink, out, out_scale, lse, max_logits, n_faults, scale, layout,
+            q_norm_eps, form, batch_invariant, implementation, workspace, stream, window_cache, window,
+            window_page_tokens, compressed_cache, compressed, compressed_page_tokens, window_list,
+            window_lens, compressed_list, compressed_lens)
     fast = fw.fast_paged
     if fast is None or fast(*args) is not None:
-        run(fw, q, native.attend_paged, args, _AT_WORKSPACE, _AT_STREAM)
+        run(fw, q, native.attend_paged, args, AT_WORKSPACE, AT_STREAM)
         if fw.deferred and made and form == 0:
             out_scale = fw.scales(out_scale, q.shape[0])
     return _new(AttendResult, (out, out_scale, lse, max_logits))
@@ -207,11 +207,11 @@ def attend_rows(
     made = out is None
     if made or lse is True or max_logits is True:
         out, out_scale, lse, max_logits = _make_results(fw, q, form, out, out_scale, lse, max_logits)
-    args = (q, positions, cos_sin, sink, list, lens, out, out_scale, lse, max_logits, n_faults, scale,
-            layout, q_norm_eps, form, batch_invariant, implementation, workspace, stream, kv)
+    args = (q, positions, cos_sin, sink, out, out_scale, lse, max_logits, n_faults, scale, layout,
+            q_norm_eps, form, batch_invariant, implementation, workspace, stream, kv, list, lens)
     fast = fw.fast_rows
     if fast is None or fast(*args) is not None:
-        run(fw, q, native.attend_rows, args, _AT_WORKSPACE, _AT_STREAM)
+        run(fw, q, native.attend_rows, args, AT_WORKSPACE, AT_STREAM)
         if fw.deferred and made and form == 0:
             out_scale = fw.scales(out_scale, q.shape[0])
     return _new(AttendResult, (out, out_scale, lse, max_logits))

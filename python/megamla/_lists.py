@@ -5,7 +5,7 @@ valid entries first, then -1; a token whose `valid` is 0 gets length 0 and a row
 raises ValueError with the argument's name, a failing device RuntimeError.
 """
 
-from typing import Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 from ._frameworks import Tensor, framework_of, run, shape_of
 from ._native import native
@@ -296,45 +296,3 @@ def image_spans(
            seq_lens=seq_lens, span_start=span_start, spans=spans, out_left=reach.left,
            out_right=reach.right, n_faults=n_faults, image_tokens=image_tokens, stream=stream)
     return reach
-
-
-class PrefillChunk(NamedTuple):
-    """Requests first .. last - 1 share one gathered workspace of m rows each, n of them compressed."""
-
-    first: int
-    last: int
-    n: int
-    m: int
-
-
-def prefill_chunks(
-    query_lens: Union[Sequence[int], Tensor],
-    seq_lens: Union[Sequence[int], Tensor],
-    *,
-    ratio: int,
-    max_model_tokens: int,
-    max_batch_tokens: int,
-    window: int = 128,
-) -> Iterator[PrefillChunk]:
-    """Cut the requests of a prefill into chunks whose workspaces stay bounded.
-
-    Args:
-        query_lens, seq_lens: tokens of this step and of the whole sequence, a request each; numbers,
-            or anything NumPy makes an int32 array of.
-        ratio: 0, 1 or 2.
-        max_model_tokens: longest sequence served.
-        max_batch_tokens: most query tokens of a step.
-        window: as in window_list.
-
-    Raises:
-        ValueError: an argument, named.
-    """
-    import numpy
-
-    lens = numpy.ascontiguousarray(query_lens, numpy.int32)
-    seq = numpy.ascontiguousarray(seq_lens, numpy.int32)
-    chunk = numpy.zeros(4, numpy.int64)
-    while chunk[1] < len(lens):
-        native.prefill_chunk(lens, seq, int(chunk[1]), window, ratio, max_model_tokens,
-                             max_batch_tokens, chunk)
-        yield PrefillChunk(*(int(x) for x in chunk))

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "python/src/binding_attend.h"
 #include "python/src/binding_call.h"
 #include "python/src/binding_places.h"
 
@@ -168,8 +169,6 @@ read_list(call *c, int i, const char *name, int i_lens, const char *lens_name, i
                      call_row_stride(c, &list, name)};
 }
 
-static_assert((int)AT_PAGED_END <= (int)CALL_ARGUMENTS_MAX, "a call has no room for its arguments");
-
 /* q [T, H, 512]; its inner two dimensions lie closely, tokens may be further apart. */
 static int64_t read_query(call *c, mmla_attend_desc *desc, mmla_attend_args *args) {
     const array q = call_array(c, AT_Q, "q", ELEMENT_BF16, 3, 3);
@@ -186,7 +185,7 @@ static int64_t read_query(call *c, mmla_attend_desc *desc, mmla_attend_args *arg
     return q.shape[0];
 }
 
-static void read_shared(call *c, bool paged, mmla_attend_desc *desc, mmla_attend_args *args) {
+void attend_read(call *c, mmla_attend_desc *desc, mmla_attend_args *args) {
     const int64_t t = read_query(c, desc, args);
     const int64_t heads = desc->n_heads;
     const array positions = call_array(c, AT_POSITIONS, "positions", ELEMENT_I32, 1, 1);
@@ -199,12 +198,6 @@ static void read_shared(call *c, bool paged, mmla_attend_desc *desc, mmla_attend
     args->cos_sin = cos_sin.data;
     desc->rope_positions = cos_sin.shape[0];
     args->sink = read_floats(c, AT_SINK, "sink", -1, heads);
-    const entries e = read_list(c, AT_LIST, paged ? "window_list" : "list", AT_LENS,
-                                paged ? "window_lens" : "lens", t);
-    args->list = e.list;
-    args->lens = e.lens;
-    desc->list_width = e.width;
-    desc->list_stride = e.stride;
     desc->scale = (float)call_real(c, AT_SCALE, "scale", 0.0);
     desc->q_layout = (mmla_q_layout)call_integer(c, AT_Q_LAYOUT, "q_layout", 0, MMLA_Q_FUSED);
     desc->q_norm = !call_is_none(c, AT_Q_NORM_EPS);
@@ -224,6 +217,28 @@ static void read_shared(call *c, bool paged, mmla_attend_desc *desc, mmla_attend
     args->n_faults = faults.data;
 }
 
+bool attend_read_caches(call *c, mmla_attend_desc *desc, mmla_attend_args *args) {
+    const array window = call_array(c, AT_WINDOW_CACHE, "window_cache", ELEMENT_BYTE, 2, 4);
+    desc->window =
+        call_cache(c, &window, "window_cache", AT_WINDOW_FORMAT, AT_WINDOW_PAGE_TOKENS, false);
+    args->window_cache = window.data;
+    const array other =
+        call_optional(c, AT_COMPRESSED_CACHE, "compressed_cache", ELEMENT_BYTE, 2, 4);
+    desc->compressed = call_cache(c, &other, "compressed_cache", AT_COMPRESSED_FORMAT,
+                                  AT_COMPRESSED_PAGE_TOKENS, false);
+    args->compressed_cache = other.data;
+    return other.given;
+}
+
+static void set_list(const entries *e, mmla_attend_desc *desc, mmla_attend_args *args) {
+    args->list = e->list;
+    args->lens = e->lens;
+    desc->list_width = e->width;
+    desc->list_stride = e->stride;
+}
+
+static_assert((int)AT_PAGED_END <= (int)CALL_ARGUMENTS_MAX, "a call has no room for its arguments");
+
 int binding_attend_paged(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAny *result) {
     call c;
     if (!call_init(&c, self, argv, argc, AT_PAGED_END, fields_of_paged)) {
@@ -234,24 +249,19 @@ int binding_attend_paged(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFI
     mmla_attend_args args = {.error = &err};
     memset(&desc, 0, sizeof desc); /* padding too: plans are found by its bytes */
     desc.kind = MMLA_ATTEND_PAGED;
-    read_shared(&c, true, &desc, &args);
-    const array window = call_array(&c, AT_WINDOW_CACHE, "window_cache", ELEMENT_BYTE, 2, 4);
-    desc.window =
-        call_cache(&c, &window, "window_cache", AT_WINDOW_FORMAT, AT_WINDOW_PAGE_TOKENS, false);
-    args.window_cache = window.data;
-    const array other =
-        call_optional(&c, AT_COMPRESSED_CACHE, "compressed_cache", ELEMENT_BYTE, 2, 4);
-    desc.compressed = call_cache(&c, &other, "compressed_cache", AT_COMPRESSED_FORMAT,
-                                 AT_COMPRESSED_PAGE_TOKENS, false);
-    args.compressed_cache = other.data;
-    const entries e = read_list(&c, AT_COMPRESSED_LIST, "compressed_list", AT_COMPRESSED_LENS,
-                                "compressed_lens", args.n_tokens);
-    args.compressed_list = e.list;
-    args.compressed_lens = e.lens;
-    desc.compressed_width = e.width;
-    desc.compressed_stride = e.stride;
-    if (!c.failed && other.given != !call_is_none(&c, AT_COMPRESSED_LIST)) {
-        call_fail(&c, other.given ? "compressed_list" : "compressed_cache",
+    attend_read(&c, &desc, &args);
+    const entries first =
+        read_list(&c, AT_WINDOW_LIST, "window_list", AT_WINDOW_LENS, "window_lens", args.n_tokens);
+    set_list(&first, &desc, &args);
+    const bool two = attend_read_caches(&c, &desc, &args);
+    const entries second = read_list(&c, AT_COMPRESSED_LIST, "compressed_list", AT_COMPRESSED_LENS,
+                                     "compressed_lens", args.n_tokens);
+    args.compressed_list = second.list;
+    args.compressed_lens = second.lens;
+    desc.compressed_width = second.width;
+    desc.compressed_stride = second.stride;
+    if (!c.failed && two != !call_is_none(&c, AT_COMPRESSED_LIST)) {
+        call_fail(&c, two ? "compressed_list" : "compressed_cache",
                   "is None, must be given beside the other of the two");
     }
     char memory[CALL_TEXT_BYTES];
@@ -270,7 +280,9 @@ int binding_attend_rows(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIA
     mmla_attend_args args = {.error = &err};
     memset(&desc, 0, sizeof desc);
     desc.kind = MMLA_ATTEND_ROWS;
-    read_shared(&c, false, &desc, &args);
+    attend_read(&c, &desc, &args);
+    const entries e = read_list(&c, AT_LIST, "list", AT_LENS, "lens", args.n_tokens);
+    set_list(&e, &desc, &args);
     const array kv = call_array(&c, AT_KV, "kv", ELEMENT_BF16, 2, 3);
     if (kv.ndim == 3) {
         call_dim(&c, &kv, "kv", 1, 1, "the one head that all heads share");

@@ -18,7 +18,7 @@
 
 #include "python/src/binding_state.h"
 
-enum { CALL_DIMS_MAX = 4, CALL_ARGUMENTS_MAX = 32, CALL_TEXT_BYTES = 64 };
+enum { CALL_DIMS_MAX = 4, CALL_ARGUMENTS_MAX = 36, CALL_TEXT_BYTES = 64 };
 
 /* What a tensor may hold. Where a framework has no such dtype, integers of the same size are taken
  * for its bits. */

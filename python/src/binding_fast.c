@@ -50,8 +50,8 @@ static const uint8_t places_of_paged_out[] = {AT_Q,
                                               AT_POSITIONS,
                                               AT_COS_SIN,
                                               AT_WINDOW_CACHE,
-                                              AT_LIST,
-                                              AT_LENS,
+                                              AT_WINDOW_LIST,
+                                              AT_WINDOW_LENS,
                                               AT_COMPRESSED_CACHE,
                                               AT_COMPRESSED_LIST,
                                               AT_COMPRESSED_LENS,
@@ -71,8 +71,8 @@ static const uint8_t places_of_rows_out[] = {
     AT_LSE,      AT_MAX_LOGITS, AT_SCALE,    AT_SINK,
     AT_Q_LAYOUT, AT_Q_NORM_EPS, AT_OUT_FORM, AT_BATCH_INVARIANT};
 
-static const char kinds_of_paged[] = "tttttttttttfifii-tstiitiitt";
-static const char kinds_of_rows[] = "tttttttttttfifii-tst";
+static const char kinds_of_paged[] = "tttttttttfifii-tstiitiitttt";
+static const char kinds_of_rows[] = "tttttttttfifii-tsttt";
 
 static const fast_function fast_functions[] = {
     {"attend_paged", binding_attend_paged, kinds_of_paged, NULL, NULL},

@@ -12,6 +12,7 @@
 #define BINDING_FUNCTIONS(X)                  \
     X(attend_paged, binding_attend_paged)     \
     X(attend_rows, binding_attend_rows)       \
+    X(attend_prefill, binding_attend_prefill) \
     X(merge, binding_merge)                   \
     X(supports, binding_supports)             \
     X(kv_insert, binding_kv_insert)           \

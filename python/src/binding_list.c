@@ -1,4 +1,4 @@
-/* binding_list.c - the index builders, and the chunks of a prefill. */
+/* binding_list.c - the index builders. */
 #include "python/src/binding_functions.h"
 
 #include <assert.h>
@@ -46,13 +46,11 @@ enum {
 };
 static_assert((int)LIST_END <= (int)CALL_ARGUMENTS_MAX, "a call has no room for its arguments");
 
-/* One number for each of n, which are `what`; n negative: any number of them. */
+/* One number for each of n, which are `what`. */
 static array
 read_column(call *c, int i, const char *name, element kind, int64_t n, const char *what) {
     const array a = call_optional(c, i, name, kind, 1, 1);
-    if (n >= 0) {
-        call_dim(c, &a, name, 0, n, what);
-    }
+    call_dim(c, &a, name, 0, n, what);
     call_contiguous(c, &a, name, 0);
     return a;
 }
@@ -166,54 +164,4 @@ int binding_list_build(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAn
     desc.image_tokens =
         (int32_t)call_integer(&c, LIST_IMAGE_TOKENS, "image_tokens", INT32_MIN, INT32_MAX);
     return call_run(&c, &plan_list, &desc, run_list, &args, &err, -1, LIST_STREAM, result);
-}
-
-enum {
-    CHUNK_QUERY_LENS,
-    CHUNK_SEQ_LENS,
-    CHUNK_FIRST,
-    CHUNK_WINDOW,
-    CHUNK_RATIO,
-    CHUNK_MAX_MODEL_TOKENS,
-    CHUNK_MAX_BATCH_TOKENS,
-    CHUNK_OUT, /* int64 [4]: first, last, n, m */
-    CHUNK_END
-};
-
-int binding_prefill_chunk(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAny *result) {
-    call c;
-    (void)result; /* stays None */
-    if (!call_init(&c, self, argv, argc, CHUNK_END, NULL)) {
-        return -1;
-    }
-    c.has_device = true; /* the lengths are in host memory, whatever the device of the rest */
-    c.device_argument = "host memory";
-    const array lens = read_column(&c, CHUNK_QUERY_LENS, "query_lens", ELEMENT_I32, -1, "");
-    const array seq = read_column(&c, CHUNK_SEQ_LENS, "seq_lens", ELEMENT_I32, lens.shape[0],
-                                  "the requests of query_lens");
-    const array out = read_column(&c, CHUNK_OUT, "out", ELEMENT_I64, 4, "fields of a chunk");
-    const mmla_prefill_chunk_desc desc = {
-        .window = (int32_t)call_integer(&c, CHUNK_WINDOW, "window", INT32_MIN, INT32_MAX),
-        .ratio = (int32_t)call_integer(&c, CHUNK_RATIO, "ratio", INT32_MIN, INT32_MAX),
-        .max_model_tokens =
-            call_integer(&c, CHUNK_MAX_MODEL_TOKENS, "max_model_tokens", INT64_MIN, INT64_MAX),
-        .max_batch_tokens =
-            call_integer(&c, CHUNK_MAX_BATCH_TOKENS, "max_batch_tokens", INT64_MIN, INT64_MAX)};
-    const int64_t first = call_integer(&c, CHUNK_FIRST, "first", INT64_MIN, INT64_MAX);
-    if (c.failed) {
-        return -1;
-    }
-    mmla_prefill_chunk chunk;
-    mmla_error err;
-    const mmla_status status =
-        mmla_prefill_chunk_next(&desc, lens.data, seq.data, lens.shape[0], first, &chunk, &err);
-    if (status != MMLA_OK) {
-        return call_fail_status(&c, status, &err);
-    }
-    int64_t *fields = out.data;
-    fields[0] = chunk.first;
-    fields[1] = chunk.last;
-    fields[2] = chunk.n;
-    fields[3] = chunk.m;
-    return 0;
 }

@@ -11,7 +11,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 def test_examples_of_the_page_run(torch, tmp_path):
     text = PAGE.read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     (tmp_path / "page.py").write_text("\n".join(blocks))
     done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
