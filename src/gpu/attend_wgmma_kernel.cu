@@ -27,7 +27,7 @@
  *            warp 14           lists                                  64
  *            warp 15           q, and what the next task is           64
  *
- * BUDGET     smem     64 KB q, 3 * 48 KB stages, 2 * 6 KB prob, state: all but 608 bytes
+ * BUDGET     smem     64 KB q, 3 * 48 KB stages, 2 * 6 KB prob, state: all but 600 bytes
  *            regs     128 sums and 24 scores a thread, of those that load 10 for two loads. Who
  *                     multiplies has none to spare, nor a predicate: what is asked again, or
  *                     written by all of a warp, is so for their sake.
@@ -38,16 +38,16 @@
  *            empty[stage]          both -> loading, and first: O has it, its probabilities are read
  *            prob_full[prob]       first -> both: a block's probabilities, and the factors of O
  *            q_full                q -> both: q of a task, its logit factors, what the task is
+ *            q_rotated             second -> first: q is rotated
  *            q_empty               both -> q: the first has no more scores to make of it, and the
  *                                  second has seen q_full, which it must not miss
  *            factor_full, _empty   first -> second, and back: the factors of O at a task's end
  *            weights_full          both: the parts' weights are there
  *            both                  both: nobody multiplies any more
- *            group                 first: q is rotated
  *            cluster               both, of all CTAs: O and maxima lie where they are read; they
  *                                  were read. All other warps leave without.
- *            Both and group are barriers of warps, the others lie in shared memory, where every
- *            thread arrives for itself.
+ *            Both is a barrier of warps, the others lie in shared memory, where every thread
+ *            arrives for itself.
  *
  * NUMERICS   As attend_mma_kernel.cu, but that the maximum follows with a slack of 2^8
  *            (attend_wgmma_math.cuh). A token's result depends on n_splits and on nothing else of
@@ -82,6 +82,7 @@ GPU_DEVICE void attend_wgmma_begin(attend_wgmma_state *state) {
             gpu_barrier_init(gpu_smem_address(&state->sources_empty[i]), ATTEND_WGMMA_LOAD_THREADS);
         }
         gpu_barrier_init(gpu_smem_address(&state->q_full), 32);
+        gpu_barrier_init(gpu_smem_address(&state->q_rotated), ATTEND_WGMMA_GROUP);
         gpu_barrier_init(gpu_smem_address(&state->q_empty), ATTEND_WGMMA_MATH_THREADS);
         gpu_barrier_init(gpu_smem_address(&state->weights_full), ATTEND_WGMMA_MATH_THREADS);
         gpu_barrier_init(gpu_smem_address(&state->factor_full), ATTEND_WGMMA_GROUP);
@@ -152,13 +153,8 @@ GPU_DEVICE void attend_wgmma_math(const attend_mma_params *p, uint8_t *smem) {
             const float sink[2] = {attend_wgmma_sink(p, task, head),
                                    attend_wgmma_sink(p, task, head + 8)};
             gpu_barrier_wait(gpu_smem_address(&state->factor_empty), (n_done & 1) ^ 1);
+            gpu_barrier_wait(gpu_smem_address(&state->q_rotated), n_done & 1);
             if (n_blocks > 0) {
-                if (p->rotate) {
-                    attend_wgmma_q_rotate(state->rope[n_done % ATTEND_WGMMA_TASKS], task->n_heads,
-                                          smem + ATTEND_WGMMA_AT_Q, ATTEND_WGMMA_GROUP / 32);
-                    gpu_fence_async();
-                    gpu_warps_sync(ATTEND_WGMMA_BAR_GROUP, ATTEND_WGMMA_GROUP);
-                }
                 attend_wgmma_first_blocks(state, tiles, turn, n_blocks, &sm, o);
                 /* Beside the last sums; in a cluster for nothing, for want of a condition. */
                 attend_wgmma_factors_give(task, &sm, sink, state, part, factor);
@@ -168,6 +164,12 @@ GPU_DEVICE void attend_wgmma_math(const attend_mma_params *p, uint8_t *smem) {
                 attend_wgmma_factors_give(task, &sm, sink, state, part, factor);
             }
         } else {
+            if (p->rotate && n_blocks > 0) {
+                attend_wgmma_q_rotate(state->rope[n_done % ATTEND_WGMMA_TASKS], task->n_heads,
+                                      smem + ATTEND_WGMMA_AT_Q, ATTEND_WGMMA_GROUP / 32);
+                gpu_fence_async();
+            }
+            gpu_barrier_arrive(gpu_smem_address(&state->q_rotated));
             /* Or q_full might go on twice before it is seen. */
             gpu_barrier_arrive(gpu_smem_address(&state->q_empty));
             attend_wgmma_second_blocks(state, tiles, turn, n_blocks, o);

@@ -265,8 +265,8 @@ GPU_DEVICE void attend_wgmma_probabilities(attend_wgmma_state *state,
 }
 
 /* The blocks of a task, of which there is at least one, by the first warpgroup; `turn` is the
- * number of the first. When it returns, the sums of the last are under way, and the softmax is
- * whole. */
+ * number of the first. Tells that q is read once the last scores are there. When it returns, the sums
+ * of the last block are under way, and the softmax is whole. */
 GPU_DEVICE void attend_wgmma_first_blocks(attend_wgmma_state *state,
                                           uint32_t tiles,
                                           uint32_t turn,
@@ -280,6 +280,7 @@ GPU_DEVICE void attend_wgmma_first_blocks(attend_wgmma_state *state,
     attend_wgmma_scores_begin(s, tiles + ATTEND_WGMMA_AT_Q, attend_wgmma_k_tile(tiles, turn));
     gpu_wgmma_wait_all();
     gpu_wgmma_use(s, ATTEND_WGMMA_SCORES);
+    gpu_barrier_arrive_if(gpu_smem_address(&state->q_empty), n_blocks == 1);
     attend_wgmma_probabilities(state, tiles, turn, state->valid[turn % ATTEND_WGMMA_STAGES],
                                state->log2_scale[turn % ATTEND_WGMMA_STAGES], s, sm);
 #pragma unroll 1
@@ -299,12 +300,12 @@ GPU_DEVICE void attend_wgmma_first_blocks(attend_wgmma_state *state,
                                 attend_wgmma_k_tile(tiles, turn), 0);
         gpu_wgmma_wait_but_newest();
         gpu_wgmma_use(s, ATTEND_WGMMA_SCORES);
+        gpu_barrier_arrive_if(gpu_smem_address(&state->q_empty), turn + 1 == last);
         attend_wgmma_probabilities(state, tiles, turn + 1, valid, log2_scale, s, sm);
         gpu_wgmma_wait_all();
         gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);
         attend_wgmma_arrive_empty(state, turn);
     }
-    gpu_barrier_arrive(gpu_smem_address(&state->q_empty)); /* no more scores are to come */
     attend_wgmma_wait_prob_full(state, turn);
     attend_wgmma_rescale(o, sm->alpha[0], sm->alpha[1]);
     gpu_wgmma_use(o, ATTEND_WGMMA_SUMS);

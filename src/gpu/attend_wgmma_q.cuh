@@ -1,6 +1,6 @@
 /* attend_wgmma_q.cuh - the warp of the Hopper kernels that has q: it finds out what the CTA's
  * tasks are, and brings each one's q to its tile, as soon as the last scores of the task before are
- * done. There it is rotated, by the first warpgroup, or, of few heads, by the warp itself.
+ * done. There it is rotated, by the second warpgroup, or, of few heads, by the warp itself.
  *
  *     q --cp.async--> tile --rotated in place--> tile, for the scores
  */
@@ -69,12 +69,11 @@ attend_wgmma_q_fetch(const attend_mma_params *p, const attend_wgmma_task *task, 
     }
 }
 
-/* Rotates the last 64 dims of q in its tile, by n_warps warps from the CTA's first on, or by one: a
- * thread has a pair of every n_warps-th head, eight at a time, or two where registers are scarce. */
+/* Rotates the last 64 dims of q in its tile, by a warpgroup's n_warps warps, or by one: a thread has a pair of every n_warps-th head, eight at a time, or two where registers are scarce. */
 GPU_DEVICE void
 attend_wgmma_q_rotate(const float *rope, int32_t n_heads, uint8_t *tile, const int32_t n_warps) {
     enum { HEADS = ATTEND_WGMMA_FEW ? 2 : 8 };
-    const int32_t warp = n_warps == 1 ? 0 : threadIdx.x / 32;
+    const int32_t warp = threadIdx.x / 32 % n_warps;
     const int32_t lane = threadIdx.x % 32, x = MMLA_LATENT_DIM - MMLA_ROPE_DIM + 2 * lane;
     const float c = rope[lane], s = rope[MMLA_ROPE_DIM / 2 + lane];
 #pragma unroll 1

@@ -229,6 +229,7 @@ typedef struct attend_wgmma_state {
     uint64_t sources_empty[ATTEND_WGMMA_RING];
     uint64_t prob_full[ATTEND_WGMMA_PROBS];
     uint64_t q_full;
+    uint64_t q_rotated; /* of 64 heads */
     uint64_t q_empty;
     uint64_t weights_full;
     uint64_t factor_full;
@@ -238,12 +239,12 @@ typedef struct attend_wgmma_state {
 /* Numbers of barriers of warps. */
 enum {
     ATTEND_WGMMA_BAR_BOTH = 1, /* the multiplying warpgroups */
-    ATTEND_WGMMA_BAR_GROUP = 2 /* the first one; in the kernels for few heads 3 is the other's */
+    ATTEND_WGMMA_BAR_GROUP = 2 /* the first one, in the kernels for few heads; 3 is the other's */
 };
 
 enum { ATTEND_WGMMA_SMEM_BYTES = ATTEND_WGMMA_AT_STATE + (int32_t)sizeof(attend_wgmma_state) };
 
-static_assert(ATTEND_WGMMA_FEW || ATTEND_WGMMA_SMEM_BYTES == 227 * 1024 - 608,
+static_assert(ATTEND_WGMMA_FEW || ATTEND_WGMMA_SMEM_BYTES == 227 * 1024 - 600,
               "of a Hopper CTA, as the kernel says");
 
 #endif

@@ -62,6 +62,19 @@ GPU_DEVICE void gpu_barrier_arrive(uint32_t barrier) {
 #endif
 }
 
+/* The same on a condition, without a branch: at one the compiler waits for matrix instructions. */
+GPU_DEVICE void gpu_barrier_arrive_if(uint32_t barrier, bool arrives) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n"
+                 ".reg .pred arrives;\n"
+                 "setp.ne.b32 arrives, %1, 0;\n"
+                 "@arrives mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+                 "}" ::"r"(barrier),
+                 "r"((int32_t)arrives)
+                 : "memory");
+#endif
+}
+
 /* The address of the same place in CTA `rank` of the cluster. */
 GPU_DEVICE uint32_t gpu_cluster_address(uint32_t smem, uint32_t rank) {
     uint32_t address = smem;
