@@ -8,7 +8,7 @@ from ._native import native
 
 _SCALE_FLOORS = {"amax": 0, "scale": 1}
 _INSERT_WORKSPACE, _INSERT_STREAM = 13, 14
-_GATHER_WORKSPACE, _GATHER_STREAM = 10, 11
+_GATHER_WORKSPACE, _GATHER_STREAM = 13, 14
 
 
 def kv_insert(
@@ -64,6 +64,9 @@ def kv_gather(
     seq_lens: Tensor,
     gather_lens: Optional[Tensor] = None,
     *,
+    ratio: int = 1,
+    window: int = 0,
+    query_start: Optional[Tensor] = None,
     rows: Optional[int] = None,
     offset: int = 0,
     out: Optional[Tensor] = None,
@@ -77,14 +80,18 @@ def kv_gather(
     """Dequantise the last records of every request into bf16 rows, for attend_rows.
 
     Record p of request r is at block_table[r, p // page tokens]; row i of the request becomes record
-    seq_lens[r] - gather_lens[r] + i, at out[r, offset + i]. Other rows are left as they were: in a
-    result that is made here they hold anything.
+    seq_lens[r] // ratio - gather_lens[r] + i, at out[r, offset + i]. Other rows are left as they were:
+    in a result that is made here they hold anything.
 
     Args:
         cache: bytes, as in attend_paged.
         block_table: int32 [R, B], page numbers; a page outside the cache gives rows of 0.
-        seq_lens: int32 [R], records each request has.
-        gather_lens: int32 [R], how many of them; None: all.
+        seq_lens: int32 [R], tokens of each request, this step's included; with ratio 1 its records.
+        gather_lens: int32 [R], how many records; None: all, or those of the window.
+        ratio: tokens that a record stands for, 1 or 2.
+        window: without gather_lens, only the records of the query and of the window - 1 tokens before
+            it, which is what a window shows it; ratio 1 only. 0: all.
+        query_start: int32 [R + 1], first query token of each request; needed with a window.
         rows: M, rows of the result for each request, when out is None.
         offset: first row written of each request.
         out: bf16 [R, M, 512] to write, contiguous, 16-byte aligned.
@@ -107,7 +114,8 @@ def kv_gather(
         raise ValueError("rows: is %d, but out has %d" % (rows, out.shape[1]))
     run(fw, cache, native.kv_gather,
         (cache, 0 if format is None else choose(FORMATS, "format", format), page_tokens, block_table,
-         seq_lens, gather_lens, offset, out, n_faults, implementation, workspace, stream),
+         seq_lens, gather_lens, query_start, ratio, window, offset, out, n_faults, implementation,
+         workspace, stream),
         _GATHER_WORKSPACE, _GATHER_STREAM)
     return out
 

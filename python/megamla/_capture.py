@@ -170,6 +170,25 @@ def _plain_scales(x_scale: Tensor) -> Tuple[Any, str]:
     return (array.view("uint8"), "U8") if code == "I32" else (array, code)
 
 
+def _window_rows(call: Dict[str, Any]) -> Any:
+    """What kv_gather takes with a window, as gather_lens."""
+    import numpy
+
+    starts, seq = (_host(call[name], name)[0].astype(numpy.int64) for name in ("query_start", "seq_lens"))
+    seq = numpy.maximum(seq, 0)
+    query = numpy.clip(numpy.diff(starts), 0, seq)
+    return (query + numpy.minimum(seq - query, call["window"] - 1)).astype(numpy.int32)
+
+
+def _in_records(op: str, call: Dict[str, Any]) -> None:
+    """A capture knows no ratio and no window of kv_gather, and always gather_lens of combined_list: what
+    they stand for is written instead."""
+    if op in ("kv_gather", "combined_list") and call["gather_lens"] is None and call["window"] > 0:
+        call["gather_lens"] = _window_rows(call)
+    if op == "kv_gather" and call["ratio"] != 1:
+        call["seq_lens"] = _host(call["seq_lens"], "seq_lens")[0] // call["ratio"]
+
+
 def save_capture(path: str, op: str, /, *args: Any, **kwargs: Any) -> None:
     """Write a call to a file instead of making it, for `megamla run` and run_capture.
 
@@ -195,6 +214,7 @@ def save_capture(path: str, op: str, /, *args: Any, **kwargs: Any) -> None:
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     call = bound.arguments
+    _in_records(op, call)
     tensors: Dict[str, Tuple[Any, str]] = {}
     metadata = {"megamla": VERSION, "op": op}
     for name in names:

@@ -156,7 +156,7 @@ def combined_list(
     topk: Optional[Tensor],
     query_start: Tensor,
     seq_lens: Tensor,
-    gather_lens: Tensor,
+    gather_lens: Optional[Tensor] = None,
     *,
     ratio: int,
     topk_limit: int,
@@ -179,7 +179,8 @@ def combined_list(
     Args:
         topk: int32 [T, k], compressed positions; None with ratio 0.
         query_start, seq_lens: as in window_list.
-        gather_lens: int32 [R], window rows that were gathered for each request.
+        gather_lens: int32 [R], window rows that were gathered for each request; None: those that
+            kv_gather takes with this window.
         ratio: 0 (no compressed part), 1 or 2.
         topk_limit: the most compressed entries a token takes, 0 .. k.
         request_rows: M, workspace rows of a request.

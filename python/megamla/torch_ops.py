@@ -40,7 +40,8 @@ _SCHEMAS = {
                  'int ratio=1, Tensor? norm_weight=None, float norm_eps=1e-20, '
                  'str scale_floor="amax") -> ()',
     "kv_gather_out": "(Tensor cache, Tensor block_table, Tensor seq_lens, Tensor? gather_lens, "
-                     "int offset, Tensor(a!) out) -> ()",
+                     "int offset, Tensor(a!) out, int ratio=1, int window=0, "
+                     "Tensor? query_start=None) -> ()",
     "project": "(Tensor x, Tensor x_scale, Tensor weight, Tensor weight_scale) -> Tensor",
 }
 
@@ -93,8 +94,10 @@ def _kv_insert(rows, positions, slots, cos_sin, cache, ratio=1, norm_weight=None
                      norm_eps=norm_eps, scale_floor=scale_floor)
 
 
-def _kv_gather_out(cache, block_table, seq_lens, gather_lens, offset, out):
-    _cache.kv_gather(cache, block_table, seq_lens, gather_lens, offset=offset, out=out)
+def _kv_gather_out(cache, block_table, seq_lens, gather_lens, offset, out, ratio=1, window=0,
+                   query_start=None):
+    _cache.kv_gather(cache, block_table, seq_lens, gather_lens, offset=offset, out=out, ratio=ratio,
+                     window=window, query_start=query_start)
 
 
 def _project(x, x_scale, weight, weight_scale):

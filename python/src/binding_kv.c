@@ -102,6 +102,9 @@ enum {
     GATHER_BLOCK_TABLE,
     GATHER_SEQ_LENS,
     GATHER_GATHER_LENS,
+    GATHER_QUERY_START,
+    GATHER_RATIO,
+    GATHER_WINDOW,
     GATHER_OFFSET,
     GATHER_OUT,
     GATHER_N_FAULTS,
@@ -131,6 +134,7 @@ int binding_kv_gather(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAny
     const array table = call_array(&c, GATHER_BLOCK_TABLE, "block_table", ELEMENT_I32, 2, 2);
     const array lens = call_array(&c, GATHER_SEQ_LENS, "seq_lens", ELEMENT_I32, 1, 1);
     const array some = call_optional(&c, GATHER_GATHER_LENS, "gather_lens", ELEMENT_I32, 1, 1);
+    const array starts = call_optional(&c, GATHER_QUERY_START, "query_start", ELEMENT_I32, 1, 1);
     const array out = call_array(&c, GATHER_OUT, "out", ELEMENT_BF16, 3, 3);
     const int64_t requests = lens.shape[0];
     desc.cache = call_cache(&c, &cache, "cache", GATHER_FORMAT, GATHER_PAGE_TOKENS, false);
@@ -139,6 +143,8 @@ int binding_kv_gather(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAny
     call_contiguous(&c, &lens, "seq_lens", 0);
     call_dim(&c, &some, "gather_lens", 0, requests, "the requests of seq_lens");
     call_contiguous(&c, &some, "gather_lens", 0);
+    call_dim(&c, &starts, "query_start", 0, requests + 1, "one more than the requests of seq_lens");
+    call_contiguous(&c, &starts, "query_start", 0);
     call_dim(&c, &out, "out", 0, requests, "the requests of seq_lens");
     call_dim(&c, &out, "out", 2, MMLA_LATENT_DIM, "the width of a row");
     call_contiguous(&c, &out, "out", 0);
@@ -149,12 +155,20 @@ int binding_kv_gather(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAny
     desc.max_requests = call_max_tokens(requests, INT32_MAX);
     desc.table_width = (int32_t)table.shape[1];
     desc.table_stride = call_row_stride(&c, &table, "block_table");
-    desc.rows = out.shape[1];
-    desc.offset = call_integer(&c, GATHER_OFFSET, "offset", 0, INT64_MAX);
+    desc.ratio = (int32_t)call_integer(&c, GATHER_RATIO, "ratio", 1, 2);
+    desc.window = (int32_t)call_integer(&c, GATHER_WINDOW, "window", 0, INT32_MAX);
+    if (!c.failed && desc.window > 0 && !some.given && !starts.given) {
+        call_fail(&c, "query_start", "is None, must be given with window and without gather_lens");
+    }
+    /* Rows and offset are those of the call, so that one plan serves workspaces of all sizes. */
+    desc.rows = out.shape[1] > 0;
+    args.rows = out.shape[1];
+    args.offset = call_integer(&c, GATHER_OFFSET, "offset", 0, INT64_MAX);
     args.n_requests = requests;
     args.block_table = table.data;
     args.seq_lens = lens.data;
     args.gather_lens = some.data;
+    args.query_start = starts.data;
     args.cache = cache.data;
     args.out = out.data;
     args.n_faults = read_counter(&c, GATHER_N_FAULTS);

@@ -158,9 +158,16 @@ int binding_list_build(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAn
     desc.n_pages = call_integer(&c, LIST_N_PAGES, "n_pages", INT64_MIN, INT64_MAX);
     desc.ratio = (int32_t)call_integer(&c, LIST_RATIO, "ratio", INT32_MIN, INT32_MAX);
     desc.topk = (int32_t)call_integer(&c, LIST_TOPK_LIMIT, "topk_limit", INT32_MIN, INT32_MAX);
-    desc.request_rows = call_integer(&c, LIST_REQUEST_ROWS, "request_rows", INT64_MIN, INT64_MAX);
-    desc.window_offset =
+    const int64_t rows = call_integer(&c, LIST_REQUEST_ROWS, "request_rows", INT64_MIN, INT64_MAX);
+    const int64_t offset =
         call_integer(&c, LIST_WINDOW_OFFSET, "window_offset", INT64_MIN, INT64_MAX);
+    if (rows > 0) { /* those of the call, so that one plan serves workspaces of all sizes */
+        args.request_rows = rows;
+        args.window_offset = offset;
+    } else { /* 0 would stand for those of the plan */
+        desc.request_rows = rows;
+        desc.window_offset = offset;
+    }
     desc.image_tokens =
         (int32_t)call_integer(&c, LIST_IMAGE_TOKENS, "image_tokens", INT32_MIN, INT32_MAX);
     return call_run(&c, &plan_list, &desc, run_list, &args, &err, -1, LIST_STREAM, result);

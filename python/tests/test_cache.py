@@ -68,6 +68,73 @@ def test_insert_then_gather_gives_the_records_back(fw, format):
     assert np.all(out[1, 2 + 6:22] == 0), "a page outside the cache gives rows of 0"
 
 
+def expected_gather(pages, table, seq_lens, query_lens, ratio, window, rows, offset):
+    """All records of each request, or those of its query and of the window before it; the rest is None."""
+    want = [[None] * rows for _ in seq_lens]
+    for r, seq in enumerate(np.maximum(seq_lens, 0)):
+        query = min(query_lens[r], seq)
+        n = query + min(seq - query, window - 1) if window > 0 else seq // ratio
+        for i in range(n):
+            page, at = divmod(int(seq // ratio - n + i), pages.page_tokens)
+            known = page < table.shape[1] and 0 <= table[r, page] < len(pages.bytes)
+            want[r][offset + i] = (pages.load(table[r, page] * pages.page_tokens + at) if known
+                                   else np.zeros(512))
+    return want
+
+
+@settings(max_examples=40, deadline=None, print_blob=True)
+@given(seed=st.integers(0, 2 ** 32), name=st.sampled_from(HERE), format=st.sampled_from(FORMATS),
+       of=st.sampled_from([(1, 0), (2, 0), (1, 1), (1, 7), (1, 100)]), requests=st.integers(0, 3))
+def test_gather_takes_records_of_a_ratio_or_a_window(seed, name, format, of, requests):
+    (ratio, window), rng, fw = of, np.random.default_rng(seed), make_framework(name)
+    pages = oracle.Pages(format, 3, 16)
+    pages.store(np.arange(48), rng.standard_normal((48, 512)).astype(np.float32))
+    table = rng.integers(-1, 4, (requests, 2)).astype(np.int32)
+    seq_lens = rng.integers(-2, 40, requests).astype(np.int32)
+    query_lens = rng.integers(0, 9, requests)  # at times more than the sequence has
+    start = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
+    out = None if name.startswith("jax") else fw.put(np.full((requests, 45, 512), 9, np.uint16), "bf16")
+    got = fw.get(megamla.kv_gather(
+        block_table=fw.put(table), seq_lens=fw.put(seq_lens), ratio=ratio, window=window,
+        query_start=fw.put(start) if window > 0 else None, rows=45, offset=5, out=out,
+        **cache_arguments(fw, pages, "")))
+    want = expected_gather(pages, table, seq_lens, query_lens, ratio, window, 45, 5)
+    for rows, wanted in zip(got, want):
+        for row, value in zip(rows, wanted):
+            if value is not None:
+                assert np.array_equal(oracle.bf16_value(row), value)
+            else:
+                assert out is None or np.all(row == 9)
+
+
+def test_gather_leaves_what_the_window_does_not_show(cpu_fw):
+    if cpu_fw.name.startswith("jax"):
+        pytest.skip("JAX's arrays are not written by their users")
+    out = cpu_fw.put(np.full((1, 20, 512), 9, np.uint16), "bf16")
+    arguments = [cpu_fw.put(x) for x in (np.zeros((1, 16, 528), np.uint8), np.zeros((1, 1), np.int32),
+                                         np.array([12], np.int32))]
+    megamla.kv_gather(*arguments, out=out, offset=3, window=4,
+                      query_start=cpu_fw.put(np.array([0, 2], np.int32)))
+    written = np.all(cpu_fw.get(out)[0] != 9, axis=1)
+    assert list(np.flatnonzero(written)) == [3, 4, 5, 6, 7]  # the query of 2, and 3 before it
+    # gather_lens, when given, says all that there is to say.
+    megamla.kv_gather(*arguments, cpu_fw.put(np.array([9], np.int32)), out=out, offset=3, window=4)
+    assert np.all(cpu_fw.get(out)[0, 3:12] != 9) and np.all(cpu_fw.get(out)[0, 12:] == 9)
+
+
+def test_gathers_into_any_rows_share_a_plan():
+    def gather(rows, offset):
+        out = megamla.kv_gather(np.ones((1, 16, 288), np.uint8), np.zeros((1, 3), np.int32),
+                                np.array([4], np.int32), rows=rows, offset=offset)
+        assert out.shape == (1, rows, 512)
+
+    gather(7, 1)
+    before = megamla.plan_counts()
+    for rows, offset in ((7, 3), (99, 95), (4, 0)):
+        gather(rows, offset)
+    assert megamla.plan_counts() == before
+
+
 def test_rows_and_tables_may_have_strides(fw):
     rng = np.random.default_rng(8)
     pages = oracle.Pages("v41_fp8", 3, 16)
@@ -176,6 +243,12 @@ WRONG = [
     ("kv_gather", "block_table", np.zeros((2, 1), np.int32), "block_table: has 2 in dimension 0"),
     ("kv_gather", "seq_lens", np.zeros(1, np.int64), "seq_lens: holds int64, must hold int32"),
     ("kv_gather", "gather_lens", np.zeros(2, np.int32), "gather_lens: has 2 in dimension 0"),
+    ("kv_gather", "ratio", 0, "ratio: is 0, must be 1 .. 2"),
+    ("kv_gather", "ratio", 3, "ratio: is 3, must be 1 .. 2"),
+    ("kv_gather", "window", -1, "window: is -1, must be 0"),
+    ("kv_gather", "window", 4, "query_start: is None, must be given with window"),
+    ("kv_gather", "query_start", np.zeros(1, np.int32), "query_start: has 1 in dimension 0, must have 2"),
+    ("kv_gather", "query_start", np.zeros(2, np.int64), "query_start: holds int64, must hold int32"),
     ("kv_gather", "rows", None, "rows: is None, must be given"),
     ("kv_gather", "rows", 0, "out: rows is 0, must be"),
     ("kv_gather", "offset", 9, "offset: is 9, must be 0 .. 8"),
@@ -199,3 +272,10 @@ def test_wrong_arguments_are_named(function, name, value, message):
     getattr(megamla, function)(**good)
     with pytest.raises(ValueError, match="^" + message):
         getattr(megamla, function)(**{**good, name: value})
+
+
+def test_a_window_of_records_of_two_tokens_is_refused():
+    with pytest.raises(ValueError, match="^window: is 4, must be 0 for records of ratio 2"):
+        megamla.kv_gather(np.zeros((1, 16, 528), np.uint8), np.zeros((1, 1), np.int32),
+                          np.ones(1, np.int32), rows=8, ratio=2, window=4,
+                          query_start=np.zeros(2, np.int32))

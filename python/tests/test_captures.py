@@ -101,6 +101,21 @@ def test_other_operations_round_trip(tmp_path):
     assert np.array_equal(megamla.run_capture(path)["rows"][:, 1:10],
                           megamla.kv_gather(cache, **gather)[:, 1:10])
 
+    query = dict(query_start=np.array([0, 2], np.int32), seq_lens=np.array([9], np.int32))
+    cache[:] = rng.integers(0, 0x78, cache.shape)
+    for more, written in ((dict(ratio=2), slice(1, 5)),
+                          (dict(window=4, query_start=query["query_start"]), slice(1, 6))):
+        megamla.save_capture(path, "kv_gather", cache, **gather, **more)
+        got = megamla.run_capture(path)["rows"][0]  # 0 where nothing is written
+        assert np.array_equal(got[written], megamla.kv_gather(cache, **gather, **more)[0, written])
+        assert np.any(got[written]) and np.all(got[written.stop:] == 0)
+
+    rows = dict(query, topk=np.array([[0, -1], [2, 1]], np.int32), ratio=2, topk_limit=2, request_rows=9,
+                window_offset=4, window=4)
+    megamla.save_capture(path, "combined_list", **rows)
+    assert list(read(path)[1]["gather_lens"]) == [5]  # what the command reads has it always
+    assert np.array_equal(megamla.run_capture(path)["list"], megamla.combined_list(**rows).list)
+
     window = dict(query_start=np.array([0, 2], np.int32), seq_lens=np.array([9], np.int32),
                   block_table=np.array([[1, 0]], np.int32), page_tokens=16)
     megamla.save_capture(path, "window_list", **window, n_pages=2)

@@ -97,8 +97,9 @@ def test_combined_list(seed, name):
     b, fw = Batch(seed), make_framework(name)
     topk = b.rng.integers(-1, 14, (b.t, 6)).astype(np.int32)
     gather = np.minimum(b.seq, b.lens + np.minimum(b.seq - b.lens, 6)).astype(np.int32)
-    result = megamla.combined_list(fw.put(topk), fw.put(b.start), fw.put(b.seq), fw.put(gather),
-                                   ratio=2, topk_limit=4, request_rows=30, window_offset=12, window=7,
+    told = fw.put(gather) if b.rng.random() < 0.5 else None  # the same, as window is 7
+    result = megamla.combined_list(fw.put(topk), fw.put(b.start), fw.put(b.seq), told, ratio=2,
+                                   topk_limit=4, request_rows=30, window_offset=12, window=7,
                                    width=16, valid=fw.put(b.valid))
     rows = []
     for t in range(b.t):
@@ -112,6 +113,36 @@ def test_combined_list(seed, name):
         first = b.seq[q] - gather[q]
         rows.append(row + [q * 30 + 12 + i - first for i in range(max(p - 6, first, 0), p + 1)])
     assert_rows(fw, result, rows, b.good())
+
+
+def combined(rows, offset, **more):
+    return megamla.combined_list(np.array([[1, 0, -1]], np.int32), np.array([0, 1], np.int32),
+                                 np.array([6], np.int32), ratio=2, topk_limit=3, request_rows=rows,
+                                 window_offset=offset, window=4, width=7, **more)
+
+
+def test_combined_lists_of_any_workspace_share_a_plan():
+    combined(20, 9)
+    before = megamla.plan_counts()
+    for rows, offset in ((20, 3), (7, 3), (99, 90)):
+        result = combined(rows, offset)
+        assert list(result.list[0]) == [1, 0, offset, offset + 1, offset + 2, offset + 3, -1]
+        assert result.lens[0] == 6
+    assert megamla.plan_counts() == before
+
+
+@pytest.mark.parametrize("rows, offset, message", [
+    (-1, 0, "request_rows: is -1, must be 0"), (2 ** 31, 0, "request_rows: is 2147483648, must be 0"),
+    (0, 1, "window_offset: is 1, must be 0"), (8, 9, "window_offset: is 9, must be 0 .. 8"),
+    (8, -1, "window_offset: is -1, must be 0 .. 8")])
+def test_a_workspace_that_cannot_be_is_named(rows, offset, message):
+    with pytest.raises(ValueError, match="^" + message):
+        combined(rows, offset)
+
+
+def test_a_workspace_without_rows_gives_empty_lists():
+    result = combined(0, 0)
+    assert np.all(result.list == -1) and result.lens[0] == 0
 
 
 @batches

@@ -72,6 +72,32 @@ def test_the_caches_give_the_bits_of_their_steps(cpu_fw):
     assert same_bits(cpu_fw, steps, run(case, cpu_fw, "workspace", route="auto"))
 
 
+def test_the_workspace_gives_the_bits_of_its_steps(cpu_fw):
+    case = PrefillCase(18)
+    a = case.arguments(cpu_fw)
+    chunk, = megamla.prefill_chunks(case.query_lens, case.seq_lens, ratio=2, max_model_tokens=99,
+                                    max_batch_tokens=99, window=case.width)
+    assert (chunk.n, chunk.m) == (case.n, case.m)
+    out = None
+    if not cpu_fw.name.startswith("jax"):  # JAX's arrays are not written by their users
+        out = cpu_fw.put(np.full((3, chunk.m, 512), 0x7FFF, np.uint16), "bf16")
+    records = megamla.kv_gather(a["compressed_cache"], a["compressed_table"], a["seq_lens"], ratio=2,
+                                rows=chunk.m, out=out, format=a.get("compressed_format"),
+                                page_tokens=a.get("compressed_page_tokens", 0))
+    rows = megamla.kv_gather(a["window_cache"], a["window_table"], a["seq_lens"], window=case.width,
+                             query_start=a["query_start"], rows=chunk.m, offset=chunk.n, out=out)
+    if out is None:
+        rows = cpu_fw.put(np.concatenate([cpu_fw.get(records)[:, :chunk.n], cpu_fw.get(rows)[:, chunk.n:]],
+                                         1), "bf16")
+    combined = megamla.combined_list(a["topk"], a["query_start"], a["seq_lens"], ratio=2, topk_limit=5,
+                                     request_rows=chunk.m, window_offset=chunk.n, window=case.width,
+                                     width=5 + case.width)
+    steps = megamla.attend_rows(a["q"], a["positions"], a["cos_sin"], rows.reshape(-1, 512),
+                                combined.list, combined.lens, scale=0.05, sink=a["sink"],
+                                max_logits=True)
+    assert same_bits(cpu_fw, steps, run(case, cpu_fw, "workspace"))
+
+
 def test_a_page_that_is_none_tells_the_routes_apart(fw):
     """From the caches its positions are no keys, by the workspace they are rows of 0."""
     case = PrefillCase(4, lens=((2, 9),), padding=0, formats=("v41_fp8", None), window=4,

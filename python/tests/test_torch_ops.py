@@ -131,6 +131,17 @@ def test_out_operators_take_parameters(ops, torch):
         assert not given.lse.requires_grad
 
 
+def test_gather_operator_takes_what_the_function_takes(ops, torch):
+    cache = torch.randint(0, 100, (2, 16, 528), dtype=torch.uint8)
+    table, seq = torch.tensor([[1, 0]], dtype=torch.int32), torch.tensor([9], dtype=torch.int32)
+    start = torch.tensor([0, 2], dtype=torch.int32)
+    for more in ({}, dict(ratio=2), dict(window=3, query_start=start)):
+        out, want = (torch.zeros(1, 12, 512, dtype=torch.bfloat16) for _ in range(2))
+        torch.ops.megamla.kv_gather_out(cache, table, seq, None, 1, out, **more)
+        megamla.kv_gather(cache, table, seq, offset=1, out=want, **more)
+        assert torch.equal(out, want) and out.count_nonzero() > 0
+
+
 def test_wrong_arguments_are_named(ops):
     case, fw = AttendCase(4, compressed_page_tokens=32), make_framework("torch-cpu")
     a = arguments(case, fw)
