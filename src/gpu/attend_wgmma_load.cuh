@@ -82,27 +82,17 @@ GPU_DEVICE void attend_wgmma_load_convert(const mmla_kv_format format,
     }
 }
 
-/* The warp's bf16 rows, straight into the tile. Addresses are asked for before the first copy: one that
- * is asked for between copies waits for those before it. Of 8 heads the copies are not what is waited
- * for, and two at a time are faster. */
+/* The warp's bf16 rows, straight into the tile. */
 GPU_DEVICE void
 attend_wgmma_rows_fetch(const attend_wgmma_sources *block, uint32_t tile, int32_t first) {
-    enum { AT_ONCE = ATTEND_WGMMA_HEADS == 8 ? 2 : ATTEND_WGMMA_LOAD_KEYS };
     const int32_t lane = threadIdx.x % 32;
+#pragma unroll 2
+    for (int32_t k = 0; k < ATTEND_WGMMA_LOAD_KEYS; k++) {
+        const uint8_t *data = block->data[first + k] + lane * ATTEND_WGMMA_PIECE_BYTES;
 #pragma unroll
-    for (int32_t n = 0; n < ATTEND_WGMMA_LOAD_KEYS; n += AT_ONCE) {
-        const uint8_t *data[AT_ONCE];
-#pragma unroll
-        for (int32_t k = 0; k < AT_ONCE; k++) {
-            data[k] = block->data[first + n + k] + lane * ATTEND_WGMMA_PIECE_BYTES;
-        }
-#pragma unroll
-        for (int32_t k = 0; k < AT_ONCE; k++) {
-#pragma unroll
-            for (int32_t c = 0; c < 2; c++) {
-                gpu_cp_async16(tile + attend_wgmma_key_off(first + n + k, lane + 32 * c),
-                               data[k] + c * 32 * ATTEND_WGMMA_PIECE_BYTES);
-            }
+        for (int32_t c = 0; c < 2; c++) {
+            gpu_cp_async16(tile + attend_wgmma_key_off(first + k, lane + 32 * c),
+                           data + c * 32 * ATTEND_WGMMA_PIECE_BYTES);
         }
     }
 }
