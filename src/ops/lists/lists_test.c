@@ -1,10 +1,9 @@
-/* lists_test.c - worked examples and edges of the index builders; lists_prop.c has the random
- * batches. */
+/* lists_test.c - worked examples and edges of the index builders; lists_combined_test.c has those of
+ * COMBINED, lists_prop.c the random batches. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,35 +12,7 @@
 #include <megamla/list.h>
 
 #include "support/guard.h"
-
-/* Plans and runs once; the status of the run, its error in *err. */
-static mmla_status run(const mmla_list_desc *desc, mmla_list_args *args, mmla_error *err) {
-    mmla_context *ctx;
-    mmla_list_plan *plan;
-    memset(err, 0, sizeof *err);
-    assert_int_equal(mmla_context_create(NULL, &ctx, err), MMLA_OK);
-    if (mmla_list_plan_create(ctx, desc, &plan, err) != MMLA_OK) {
-        fail_msg("plan: %s", err->message);
-    }
-    args->error = err;
-    const mmla_status status = mmla_list_run(plan, args, NULL, NULL);
-    mmla_list_plan_destroy(plan);
-    mmla_context_destroy(ctx);
-    return status;
-}
-
-static void run_ok(const mmla_list_desc *desc, mmla_list_args *args) {
-    mmla_error err;
-    if (run(desc, args, &err) != MMLA_OK) {
-        fail_msg("run: %s", err.message);
-    }
-}
-
-static void assert_row(const int32_t *row, int width, const int32_t *want, int n) {
-    for (int k = 0; k < width; k++) {
-        assert_int_equal(row[k], k < n ? want[k] : -1);
-    }
-}
+#include "support/list_fixture.h"
 
 /* One request of 41 tokens, its last one decoding, window pages of 32 and record pages of 64 at
  * ratio 2: the example of docs/format.md. */
@@ -65,13 +36,13 @@ static void decode_token_at_40_gets_the_documented_lists(void **state) {
                            .block_table = window_pages,
                            .list = list,
                            .lens = lens};
-    run_ok(&window, &args);
+    list_run_ok(&window, &args);
     int32_t want[128];
     for (int k = 0; k < 41; k++) {
         want[k] = k < 32 ? 224 + k : 96 + k - 32;
     }
     assert_int_equal(lens[0], 41);
-    assert_row(list, 128, want, 41);
+    assert_list_row(list, 128, want, 41);
     assert_int_equal(list[40], 104);
 
     for (int k = 0; k < 512; k++) {
@@ -88,12 +59,12 @@ static void decode_token_at_40_gets_the_documented_lists(void **state) {
     args.block_table = record_pages;
     args.request = request;
     args.topk = topk;
-    run_ok(&compressed, &args);
+    list_run_ok(&compressed, &args);
     for (int k = 0; k < 20; k++) {
         want[k] = 320 + k;
     }
     assert_int_equal(lens[0], 20);
-    assert_row(list, 512, want, 20);
+    assert_list_row(list, 512, want, 20);
 }
 
 static void position_41_writes_record_20_and_position_40_none(void **state) {
@@ -116,7 +87,7 @@ static void position_41_writes_record_20_and_position_40_none(void **state) {
                            .block_table = pages,
                            .ring_blocks = rings,
                            .out_slots = out};
-    run_ok(&records, &args);
+    list_run_ok(&records, &args);
     assert_int_equal(out[0], -1);
     assert_int_equal(out[1], 340);
     assert_int_equal(out[2], -1);
@@ -126,7 +97,7 @@ static void position_41_writes_record_20_and_position_40_none(void **state) {
                                  .max_requests = 1,
                                  .page_tokens = 8,
                                  .n_pages = 4};
-    run_ok(&ring, &args);
+    list_run_ok(&ring, &args);
     assert_int_equal(out[0], 3 * 8 + 0);
     assert_int_equal(out[1], 3 * 8 + 1);
     assert_int_equal(out[2], -1);
@@ -149,168 +120,10 @@ static void ring_zero_is_never_written(void **state) {
                            .request = request,
                            .ring_blocks = rings,
                            .out_slots = out};
-    run_ok(&desc, &args);
+    list_run_ok(&desc, &args);
     const int64_t want[] = {-1, -1, -1, 8 + 5};
     for (int t = 0; t < 4; t++) {
         assert_int_equal(out[t], want[t]);
-    }
-}
-
-/* Two requests, ratio 2. Request 0: 6 tokens, all new. Request 1: 130 tokens of which 2 are new, so
- * 2 + 127 window rows were gathered. N is 65 records, M = 65 + 129. */
-static void check_worked_example(const int32_t *gather_lens) {
-    enum { N = 65, M = N + 129, WIDTH = 4 + 128 };
-    const int32_t query_start[] = {0, 6, 8}, seq_lens[] = {6, 130};
-    int32_t topk[8][4] = {{9, 9, 9, 9}, {0, 9, 9, 9},   {0, 9, 9, 9},    {0, 1, 9, 9},
-                          {1, 0, 9, 9}, {0, -1, 2, 64}, {63, 3, -1, 64}, {64, 63, 62, 61}};
-    int32_t list[8][WIDTH], lens[8];
-    const mmla_list_desc desc = {.kind = MMLA_LIST_COMBINED,
-                                 .max_tokens = 8,
-                                 .max_requests = 2,
-                                 .window = 128,
-                                 .ratio = 2,
-                                 .topk = 4,
-                                 .topk_width = 4,
-                                 .request_rows = M,
-                                 .window_offset = N,
-                                 .width = WIDTH};
-    mmla_list_args args = {.n_tokens = 8,
-                           .n_requests = 2,
-                           .query_start = query_start,
-                           .seq_lens = seq_lens,
-                           .gather_lens = gather_lens,
-                           .topk = topk[0],
-                           .list = list[0],
-                           .lens = lens};
-    run_ok(&desc, &args);
-    assert_row(list[0], WIDTH, (const int32_t[]){N}, 1); /* position 0 sees no record */
-    assert_row(list[1], WIDTH, (const int32_t[]){0, N, N + 1}, 3);
-    assert_row(list[2], WIDTH, (const int32_t[]){0, N, N + 1, N + 2}, 4);
-    assert_row(list[4], WIDTH, (const int32_t[]){1, 0, N, N + 1, N + 2, N + 3, N + 4}, 7);
-    /* 3 picks are visible at position 5, one of them is a hole */
-    assert_row(list[5], WIDTH, (const int32_t[]){0, 2, N, N + 1, N + 2, N + 3, N + 4, N + 5}, 8);
-    /* Request 1, position 128: its window 1 .. 128, of which row N is position 1. */
-    assert_int_equal(lens[6], 2 + 128); /* the hole, and record 64, which ends at position 129 */
-    assert_int_equal(list[6][0], M + 63);
-    assert_int_equal(list[6][1], M + 3);
-    for (int k = 0; k < 128; k++) {
-        assert_int_equal(list[6][2 + k], M + N + k);
-    }
-    assert_int_equal(lens[7], 4 + 128);
-    assert_int_equal(list[7][4], M + N + 1);
-    assert_int_equal(list[7][4 + 127], M + N + 128);
-}
-
-static void combined_lists_take_records_first_and_then_the_window(void **state) {
-    (void)state;
-    check_worked_example((const int32_t[]){6, 129});
-}
-
-static void combined_lists_without_lens_take_what_the_queries_see(void **state) {
-    (void)state;
-    check_worked_example(NULL);
-}
-
-/* Windows over the gathered rows of `n_requests` requests, M = 20 and N = 0 each, without gather_lens;
- * the lists of all tokens, closed by -1. */
-enum { SEEN_M = 20, SEEN_TOKENS = 8, SEEN_WIDTH = 16 };
-static void run_windows(int32_t window,
-                        int64_t n_requests,
-                        const int32_t *query_start,
-                        const int32_t *seq_lens,
-                        int32_t list[SEEN_TOKENS][SEEN_WIDTH]) {
-    int32_t lens[SEEN_TOKENS], left[SEEN_TOKENS] = {0}, right[SEEN_TOKENS] = {0};
-    left[1] = 7; /* one token is of an image that begins before what was gathered */
-    const mmla_list_desc desc = {.kind = MMLA_LIST_COMBINED,
-                                 .max_tokens = SEEN_TOKENS,
-                                 .max_requests = n_requests,
-                                 .window = window,
-                                 .request_rows = SEEN_M,
-                                 .image_tokens = 8,
-                                 .width = SEEN_WIDTH};
-    mmla_list_args args = {.n_tokens = SEEN_TOKENS,
-                           .n_requests = n_requests,
-                           .query_start = query_start,
-                           .seq_lens = seq_lens,
-                           .left = left,
-                           .right = right,
-                           .list = list[0],
-                           .lens = lens};
-    run_ok(&desc, &args);
-}
-
-static void rows_without_lens_begin_where_the_first_query_looks(void **state) {
-    (void)state;
-    int32_t list[SEEN_TOKENS][SEEN_WIDTH];
-    /* Three queries at 7 .. 9, which see 4 .. 9: row 0 is position 4. An empty query. Five queries of a
-     * sequence of three, of which two have no position. */
-    run_windows(4, 3, (const int32_t[]){0, 3, 3, 8}, (const int32_t[]){10, 12, 3}, list);
-    assert_row(list[0], SEEN_WIDTH, (const int32_t[]){0, 1, 2, 3}, 4);
-    assert_row(list[1], SEEN_WIDTH, (const int32_t[]){0, 1, 2, 3, 4}, 5); /* of the image, too */
-    assert_row(list[2], SEEN_WIDTH, (const int32_t[]){2, 3, 4, 5}, 4);
-    assert_row(list[3], SEEN_WIDTH, NULL, 0);
-    assert_row(list[4], SEEN_WIDTH, NULL, 0);
-    for (int t = 5; t < 8; t++) {
-        const int32_t want[] = {2 * SEEN_M, 2 * SEEN_M + 1, 2 * SEEN_M + 2};
-        assert_row(list[t], SEEN_WIDTH, want, t - 4);
-    }
-    /* A window of the token alone: only queries were gathered. */
-    run_windows(1, 2, (const int32_t[]){0, 3, 8}, (const int32_t[]){10, 900}, list);
-    for (int t = 0; t < 8; t++) {
-        const int32_t own = t < 3 ? t : SEEN_M + t - 3, image[] = {0, 1};
-        assert_row(list[t], SEEN_WIDTH, t == 1 ? image : &own, t == 1 ? 2 : 1);
-    }
-}
-
-/* Request 1 of two, one token at 5, the last of six that were all gathered: in the workspace of the
- * description, M = 20 and N = 8, and in those of calls. */
-static void combined_lists_lie_in_the_workspace_of_the_call(void **state) {
-    (void)state;
-    enum { WIDTH = 7, MOST = INT32_MAX / 2 };
-    const int32_t query_start[] = {0, 0, 1}, seq_lens[] = {1, 41}, gather_lens[] = {1, 6};
-    const int32_t topk[] = {5, 9, 30};
-    int32_t list[WIDTH], lens[1];
-    static const struct {
-        int64_t m, n; /* of the call */
-        int32_t want[WIDTH];
-        int n_want;
-    } cases[] = {
-        {0, 77, {25, 30, 31, 32, 33}, 5}, /* the description's: N alone says nothing */
-        {16, 10, {21, 25, 28, 29, 30, 31}, 6},
-        {60, 31, {65, 69, 90, 93, 94, 95, 96}, 7},
-        {13, 10, {18, 22, 25}, 3}, /* position 37 is the last that has a row */
-        {10, 10, {15, 19}, 2},
-        {1, 0, {0}, 0},
-        {7, 1, {10, 11, 12, 13}, 4},
-        {MOST,
-         MOST - 6,
-         {MOST + 5, MOST + 9, MOST + 30, 2 * MOST - 4, 2 * MOST - 3, 2 * MOST - 2, 2 * MOST - 1},
-         7},
-    };
-    const mmla_list_desc desc = {.kind = MMLA_LIST_COMBINED,
-                                 .max_tokens = 1,
-                                 .max_requests = 2,
-                                 .window = 4,
-                                 .ratio = 1,
-                                 .topk = 3,
-                                 .topk_width = 3,
-                                 .request_rows = 20,
-                                 .window_offset = 8,
-                                 .width = WIDTH};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        mmla_list_args args = {.n_tokens = 1,
-                               .n_requests = 2,
-                               .query_start = query_start,
-                               .seq_lens = seq_lens,
-                               .gather_lens = gather_lens,
-                               .request_rows = cases[i].m,
-                               .window_offset = cases[i].n,
-                               .topk = topk,
-                               .list = list,
-                               .lens = lens};
-        run_ok(&desc, &args);
-        assert_int_equal(lens[0], cases[i].n_want);
-        assert_row(list, WIDTH, cases[i].want, cases[i].n_want);
     }
 }
 
@@ -336,7 +149,7 @@ static void image_tokens_see_their_whole_image(void **state) {
                            .right = right,
                            .list = list[0],
                            .lens = lens};
-    run_ok(&reach, &args);
+    list_run_ok(&reach, &args);
     for (int t = 0; t < 10; t++) {
         const int inside = t >= 2 && t <= 7;
         assert_int_equal(left[t], inside ? t - 2 : 0);
@@ -350,10 +163,10 @@ static void image_tokens_see_their_whole_image(void **state) {
                                  .window_offset = N,
                                  .image_tokens = I,
                                  .width = WIDTH};
-    run_ok(&desc, &args);
-    assert_row(list[2], WIDTH, (const int32_t[]){0, 1, 2, 3, 4, 5, 6, 7}, 8);
-    assert_row(list[7], WIDTH, (const int32_t[]){2, 3, 4, 5, 6, 7}, 6); /* 5 back, not 3 */
-    assert_row(list[8], WIDTH, (const int32_t[]){5, 6, 7, 8}, 4);
+    list_run_ok(&desc, &args);
+    assert_list_row(list[2], WIDTH, (const int32_t[]){0, 1, 2, 3, 4, 5, 6, 7}, 8);
+    assert_list_row(list[7], WIDTH, (const int32_t[]){2, 3, 4, 5, 6, 7}, 6); /* 5 back, not 3 */
+    assert_list_row(list[8], WIDTH, (const int32_t[]){5, 6, 7, 8}, 4);
 }
 
 static void draft_block_sees_the_prefix_window_and_itself(void **state) {
@@ -377,12 +190,12 @@ static void draft_block_sees_the_prefix_window_and_itself(void **state) {
                            .valid = valid,
                            .list = list[0],
                            .lens = lens};
-    run_ok(&desc, &args);
+    list_run_ok(&desc, &args);
     /* prefix 5: positions 1 .. 7, on pages 2 and 0 */
     const int32_t want[] = {9, 10, 11, 0, 1, 2, 3};
-    assert_row(list[0], 8, want, 7);
-    assert_row(list[1], 8, want, 0);
-    assert_row(list[2], 8, want, 7);
+    assert_list_row(list[0], 8, want, 7);
+    assert_list_row(list[1], 8, want, 0);
+    assert_list_row(list[2], 8, want, 7);
     assert_int_equal(lens[0], 7);
     assert_int_equal(lens[1], 0);
 }
@@ -406,8 +219,9 @@ static void an_unmapped_page_closes_up_the_window(void **state) {
                            .block_table = pages,
                            .list = list,
                            .lens = lens};
-    run_ok(&desc, &args);
-    assert_row(list, 8, (const int32_t[]){2, 3, 0}, 3); /* page -1 and page 4 of 4 lead nowhere */
+    list_run_ok(&desc, &args);
+    assert_list_row(list, 8, (const int32_t[]){2, 3, 0},
+                    3); /* page -1 and page 4 of 4 lead nowhere */
     assert_int_equal(lens[0], 3);
 }
 
@@ -425,9 +239,9 @@ static void without_requests_every_row_is_padding(void **state) {
                                  .table_width = 4,
                                  .width = 4};
     mmla_list_args args = {.n_tokens = 3, .list = list[0], .lens = lens};
-    run_ok(&desc, &args);
+    list_run_ok(&desc, &args);
     for (int t = 0; t < 3; t++) {
-        assert_row(list[t], 4, NULL, 0);
+        assert_list_row(list[t], 4, NULL, 0);
         assert_int_equal(lens[t], 0);
     }
 }
@@ -443,7 +257,7 @@ static void zero_tokens_touch_nothing(void **state) {
                                      .topk_width = 1,
                                      .ratio = 1};
         mmla_list_args args = {.n_tokens = 0}; /* no pointer at all */
-        run_ok(&desc, &args);
+        list_run_ok(&desc, &args);
     }
 }
 
@@ -471,7 +285,7 @@ static void more_than_65535_tokens_are_legal(void **state) {
                            .request = request,
                            .block_table = pages,
                            .out_slots = out};
-    run_ok(&desc, &args);
+    list_run_ok(&desc, &args);
     for (int t = 0; t < T; t++) {
         assert_int_equal(out[t], t < 65536 ? 65536 + t : t - 65536);
     }
@@ -515,7 +329,7 @@ static void bad_starts_are_refused_and_nothing_is_written(void **state) {
                                .out_left = left.data,
                                .out_right = right.data};
         mmla_error err;
-        assert_int_equal(run(&desc, &args, &err), MMLA_E_INDEX);
+        assert_int_equal(list_run_once(&desc, &args, &err), MMLA_E_INDEX);
         assert_string_equal(err.argument, cases[i].argument);
         assert_int_equal(n_faults, 40 + cases[i].n_faults);
         assert_true(test_buffer_is_untouched(&left, 0, left.bytes));
@@ -541,12 +355,12 @@ static void spans_may_be_missing_only_when_there_are_none(void **state) {
     mmla_error err;
     int32_t n_faults = 0;
     args.n_faults = &n_faults;
-    assert_int_equal(run(&desc, &args, &err), MMLA_E_NULL);
+    assert_int_equal(list_run_once(&desc, &args, &err), MMLA_E_NULL);
     assert_string_equal(err.argument, "spans");
     assert_int_equal(left[0], 7);
     assert_int_equal(n_faults, 1);
     args.span_start = none;
-    run_ok(&desc, &args);
+    list_run_ok(&desc, &args);
     assert_int_equal(n_faults, 1);
     assert_int_equal(left[0], 0);
     assert_int_equal(right[1], 0);
@@ -557,10 +371,6 @@ int main(void) {
         cmocka_unit_test(decode_token_at_40_gets_the_documented_lists),
         cmocka_unit_test(position_41_writes_record_20_and_position_40_none),
         cmocka_unit_test(ring_zero_is_never_written),
-        cmocka_unit_test(combined_lists_take_records_first_and_then_the_window),
-        cmocka_unit_test(combined_lists_without_lens_take_what_the_queries_see),
-        cmocka_unit_test(rows_without_lens_begin_where_the_first_query_looks),
-        cmocka_unit_test(combined_lists_lie_in_the_workspace_of_the_call),
         cmocka_unit_test(image_tokens_see_their_whole_image),
         cmocka_unit_test(draft_block_sees_the_prefix_window_and_itself),
         cmocka_unit_test(an_unmapped_page_closes_up_the_window),
