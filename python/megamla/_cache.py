@@ -7,7 +7,7 @@ from ._frameworks import Tensor, choose, framework_of, run, shape_of
 from ._native import native
 
 _SCALE_FLOORS = {"amax": 0, "scale": 1}
-_INSERT_WORKSPACE, _INSERT_STREAM = 13, 14
+_INSERT_WORKSPACE, _INSERT_STREAM = 14, 15
 _GATHER_WORKSPACE, _GATHER_STREAM = 13, 14
 
 
@@ -23,6 +23,7 @@ def kv_insert(
     norm_eps: float = 1e-20,
     scale_floor: str = "amax",
     n_faults: Optional[Tensor] = None,
+    overlap: bool = False,
     implementation: Optional[str] = None,
     workspace: Optional[Tensor] = None,
     stream: Optional[int] = None,
@@ -41,6 +42,12 @@ def kv_insert(
         norm_weight: float32 [D]: RMSNorm with it and norm_eps first; None: no norm.
         scale_floor: "amax" or "scale", which of two public writers to agree with (docs/numerics.md).
         n_faults: int32 [1]; rows that were refused are added (a GPU cannot raise).
+        overlap: the call may begin while the launch before it on the stream still runs, as may all such
+            calls in a row; the next launch without it waits for all. From capability 9.0 on; elsewhere
+            it means nothing. The caller knows that none of these reads or writes what another writes
+            (all may add to one n_faults), that the launch before the first is an ordinary one or
+            megamla's, and that no wait for an event lies between. A GPU's workspace, which more than
+            2048 rows take, must be given then.
         implementation, workspace, stream: as in attend_paged.
         format, page_tokens: when cache is [pages, bytes of a page].
 
@@ -53,7 +60,7 @@ def kv_insert(
     args = (rows, positions, slots, cos_sin, cache,
             0 if format is None else choose(FORMATS, "format", format), page_tokens, norm_weight,
             norm_eps, ratio, choose(_SCALE_FLOORS, "scale_floor", scale_floor), n_faults,
-            implementation, workspace, stream)
+            overlap, implementation, workspace, stream)
     if fw.fast_insert is None or fw.fast_insert(*args) is not None:
         run(fw, rows, native.kv_insert, args, _INSERT_WORKSPACE, _INSERT_STREAM)
 

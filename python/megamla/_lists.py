@@ -14,7 +14,8 @@ from ._native import native
 _ORDER = ("kind", "n_tokens", "query_start", "seq_lens", "gather_lens", "block_table", "ring_blocks",
           "request", "topk", "positions", "slots", "valid", "left", "right", "span_start", "spans",
           "list", "lens", "out", "out_left", "out_right", "n_faults", "window", "page_tokens",
-          "n_pages", "ratio", "topk_limit", "request_rows", "window_offset", "image_tokens", "stream")
+          "n_pages", "ratio", "topk_limit", "request_rows", "window_offset", "image_tokens",
+          "overlap", "stream")
 _NUMBERS = frozenset(_ORDER[_ORDER.index("window"):-1])
 _WINDOW, _DRAFT, _COMPRESSED, _COMBINED, _COMPRESSED_SLOTS, _RING_SLOTS, _IMAGE_SPANS = range(7)
 
@@ -45,7 +46,15 @@ def _count(n_tokens: Optional[int], tokens: Sequence[Tuple[str, Optional[Tensor]
     raise ValueError("n_tokens: is None, must be given: no tensor tells it (it is query_start's last)")
 
 
-def _result(like: Tensor, t: int, width: int, list, lens) -> TokenList:
+def _check_overlap(overlap: bool, **results) -> None:
+    """Memory that a framework gives for results may be what a call that still runs reads."""
+    for name, result in results.items():
+        if overlap and result is None:
+            raise ValueError("%s: is None, must be given with overlap" % name)
+
+
+def _result(like: Tensor, t: int, width: int, list, lens, overlap: bool) -> TokenList:
+    _check_overlap(overlap, list=list, lens=lens)
     fw = framework_of(like)
     if list is None:
         list = fw.empty(like, (t, width), "i32")
@@ -68,6 +77,7 @@ def window_list(
     list: Optional[Tensor] = None,
     lens: Optional[Tensor] = None,
     n_faults: Optional[Tensor] = None,
+    overlap: bool = False,
     stream: Optional[int] = None,
 ) -> TokenList:
     """Slots of the last `window` positions of each token, oldest first, itself last.
@@ -83,13 +93,15 @@ def window_list(
         valid: bool or uint8 [T]; 0: padding.
         list, lens: int32 [T, width] and [T] to write.
         n_faults: int32 [1]; illegal entries of query_start are added (a GPU cannot raise).
+        overlap: as in kv_insert; list and lens must be given then.
         stream: as in attend_paged.
     """
     t = _count(n_tokens, (("valid", valid), ("list", list), ("lens", lens)))
-    result = _result(query_start, t, window if width is None else width, list, lens)
+    result = _result(query_start, t, window if width is None else width, list, lens, overlap)
     _build(query_start, kind=_WINDOW, n_tokens=t, query_start=query_start, seq_lens=seq_lens,
            block_table=block_table, valid=valid, list=result.list, lens=result.lens,
-           n_faults=n_faults, window=window, page_tokens=page_tokens, n_pages=n_pages, stream=stream)
+           n_faults=n_faults, window=window, page_tokens=page_tokens, n_pages=n_pages,
+           overlap=overlap, stream=stream)
     return result
 
 
@@ -107,6 +119,7 @@ def draft_list(
     list: Optional[Tensor] = None,
     lens: Optional[Tensor] = None,
     n_faults: Optional[Tensor] = None,
+    overlap: bool = False,
     stream: Optional[int] = None,
 ) -> TokenList:
     """Slots of a draft block: `window` positions before it and all of it, the same for its tokens.
@@ -114,10 +127,11 @@ def draft_list(
     Args: as window_list; window counts positions before the block.
     """
     t = _count(n_tokens, (("valid", valid), ("list", list), ("lens", lens)))
-    result = _result(query_start, t, width, list, lens)
+    result = _result(query_start, t, width, list, lens, overlap)
     _build(query_start, kind=_DRAFT, n_tokens=t, query_start=query_start, seq_lens=seq_lens,
            block_table=block_table, valid=valid, list=result.list, lens=result.lens,
-           n_faults=n_faults, window=window, page_tokens=page_tokens, n_pages=n_pages, stream=stream)
+           n_faults=n_faults, window=window, page_tokens=page_tokens, n_pages=n_pages,
+           overlap=overlap, stream=stream)
     return result
 
 
@@ -132,6 +146,7 @@ def compressed_list(
     valid: Optional[Tensor] = None,
     list: Optional[Tensor] = None,
     lens: Optional[Tensor] = None,
+    overlap: bool = False,
     stream: Optional[int] = None,
 ) -> TokenList:
     """Slots of the compressed positions that an indexer chose.
@@ -142,13 +157,13 @@ def compressed_list(
         block_table: int32 [R, B], page numbers of the compressed cache.
         page_tokens, n_pages: of that cache.
         width: columns of the result, at least k; None: k.
-        valid, list, lens, stream: as in window_list.
+        valid, list, lens, overlap, stream: as in window_list.
     """
     t, k = shape_of(topk, "topk", 2)
-    result = _result(topk, t, k if width is None else width, list, lens)
+    result = _result(topk, t, k if width is None else width, list, lens, overlap)
     _build(topk, kind=_COMPRESSED, n_tokens=t, topk=topk, request=request, block_table=block_table,
            valid=valid, list=result.list, lens=result.lens, page_tokens=page_tokens, n_pages=n_pages,
-           stream=stream)
+           overlap=overlap, stream=stream)
     return result
 
 
@@ -172,6 +187,7 @@ def combined_list(
     list: Optional[Tensor] = None,
     lens: Optional[Tensor] = None,
     n_faults: Optional[Tensor] = None,
+    overlap: bool = False,
     stream: Optional[int] = None,
 ) -> TokenList:
     """Rows of a gathered workspace, for a prefill: the compressed records first, then the window.
@@ -185,7 +201,7 @@ def combined_list(
         topk_limit: the most compressed entries a token takes, 0 .. k.
         request_rows: M, workspace rows of a request.
         window_offset: N, where the window rows of a request begin.
-        window, n_tokens, valid, list, lens, n_faults, stream: as in window_list.
+        window, n_tokens, valid, list, lens, n_faults, overlap, stream: as in window_list.
         width: columns, at least topk_limit + window + image_tokens; None: that, rounded up to 128.
         image_tokens: most tokens of an image; 0: causal only.
         left, right: int32 [T], tokens of the image before and after each, of image_spans.
@@ -193,12 +209,12 @@ def combined_list(
     t = _count(n_tokens, (("topk", topk), ("valid", valid), ("list", list), ("lens", lens)))
     if width is None:
         width = -(-(topk_limit + window + image_tokens) // 128) * 128
-    result = _result(query_start, t, width, list, lens)
+    result = _result(query_start, t, width, list, lens, overlap)
     _build(query_start, kind=_COMBINED, n_tokens=t, topk=topk, query_start=query_start,
            seq_lens=seq_lens, gather_lens=gather_lens, valid=valid, left=left, right=right,
            list=result.list, lens=result.lens, n_faults=n_faults, window=window, ratio=ratio,
            topk_limit=topk_limit, request_rows=request_rows, window_offset=window_offset,
-           image_tokens=image_tokens, stream=stream)
+           image_tokens=image_tokens, overlap=overlap, stream=stream)
     return result
 
 
@@ -212,6 +228,7 @@ def compressed_slots(
     page_tokens: int,
     n_pages: int,
     out: Optional[Tensor] = None,
+    overlap: bool = False,
     stream: Optional[int] = None,
 ) -> Tensor:
     """Where the compressed record that each token completes goes; -1 where it completes none.
@@ -224,13 +241,15 @@ def compressed_slots(
         ratio: 1 or 2.
         page_tokens, n_pages: of that cache.
         out: int64 [T] to write.
+        overlap: as in kv_insert; out must be given then.
     """
     t = shape_of(positions, "positions", 1)[0]
+    _check_overlap(overlap, out=out)
     if out is None:
         out = framework_of(positions).empty(positions, (t,), "i64")
     _build(positions, kind=_COMPRESSED_SLOTS, n_tokens=t, positions=positions, slots=slots,
            request=request, block_table=block_table, out=out, ratio=ratio, page_tokens=page_tokens,
-           n_pages=n_pages, stream=stream)
+           n_pages=n_pages, overlap=overlap, stream=stream)
     return out
 
 
@@ -243,21 +262,24 @@ def ring_slots(
     ring_tokens: int,
     n_rings: int,
     out: Optional[Tensor] = None,
+    overlap: bool = False,
     stream: Optional[int] = None,
 ) -> Tensor:
     """Where each token goes in the compressor's ring of its request; -1 without one.
 
     Args:
-        positions, slots, request, out: as in compressed_slots.
+        positions, slots, request, out, overlap: as in compressed_slots.
         ring_blocks: int32 [R], the ring of each request; 0: none.
         ring_tokens: rows of a ring, a power of two.
         n_rings: rings there are, ring 0, which is nobody's, included.
     """
     t = shape_of(positions, "positions", 1)[0]
+    _check_overlap(overlap, out=out)
     if out is None:
         out = framework_of(positions).empty(positions, (t,), "i64")
     _build(positions, kind=_RING_SLOTS, n_tokens=t, positions=positions, slots=slots, request=request,
-           ring_blocks=ring_blocks, out=out, page_tokens=ring_tokens, n_pages=n_rings, stream=stream)
+           ring_blocks=ring_blocks, out=out, page_tokens=ring_tokens, n_pages=n_rings,
+           overlap=overlap, stream=stream)
     return out
 
 

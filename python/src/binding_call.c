@@ -28,6 +28,7 @@ bool call_init(call *c,
     c->args = args;
     c->fields = fields;
     c->failed = false;
+    c->overlaps = false;
     c->has_device = false;
     c->device_argument = "";
     c->device = MMLA_CPU;
@@ -261,6 +262,8 @@ int call_run(call *c,
         memory = given_workspace(c, &given, bytes);
     } else if (lent.host != NULL) {
         memory = lent.host->memory;
+    } else if (bytes > 0 && c->overlaps) {
+        call_fail(c, "workspace", "is None, must be given with overlap: %zu bytes", bytes);
     } else if (bytes > 0) {
         tensor = device_workspace(c, bytes, !call_is_none(c, place_stream));
         missing = tensor == NULL;

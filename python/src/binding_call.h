@@ -55,6 +55,7 @@ typedef struct call {
     const TVMFFIAny *args;
     const field_name *fields; /* ends with a NULL field; may be NULL */
     bool failed;
+    bool overlaps; /* what was enqueued before may still run: no memory that it may read is free */
     bool has_device;
     const char *device_argument; /* who said which device it is */
     mmla_device device;
@@ -119,9 +120,9 @@ int64_t call_max_tokens(int64_t n, int64_t limit);
 /* call_run - plan, workspace, run. place_workspace and place_stream are places of arguments, the
  * former negative when there is none; the library's run is called through `run`.
  *
- * On a GPU the workspace is the caller's, or comes from the allocator of the caller's framework. If
- * there is neither, nothing is run and *result is the number of bytes that it takes; *result is None
- * otherwise. */
+ * On a GPU the workspace is the caller's, or comes from the allocator of the caller's framework, but
+ * not for a call that overlaps, which raises. If there is neither, nothing is run and *result is the
+ * number of bytes that it takes; *result is None otherwise. */
 typedef mmla_status (*run_function)(const void *plan, void *args, void *memory, void *stream);
 int call_run(call *c,
              const plan_kind *kind,

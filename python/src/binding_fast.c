@@ -80,7 +80,7 @@ static const fast_function fast_functions[] = {
     {"attend_paged_out", binding_attend_paged, kinds_of_paged, "tttttttttttttftcfci",
      places_of_paged_out},
     {"attend_rows_out", binding_attend_rows, kinds_of_rows, "ttttttttttftcfci", places_of_rows_out},
-    {"kv_insert", binding_kv_insert, "tttttiitfiit-ts", NULL, NULL},
+    {"kv_insert", binding_kv_insert, "tttttiitfiiti-ts", NULL, NULL},
 };
 
 /* Of CPython's stable ABI. */

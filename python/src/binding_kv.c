@@ -28,6 +28,7 @@ enum {
     INSERT_RATIO,
     INSERT_SCALE_FLOOR,
     INSERT_N_FAULTS,
+    INSERT_OVERLAP,
     INSERT_IMPLEMENTATION,
     INSERT_WORKSPACE,
     INSERT_STREAM,
@@ -89,6 +90,8 @@ int binding_kv_insert(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAny
     args.norm_weight = weight.data;
     args.cache = cache.data;
     args.n_faults = read_counter(&c, INSERT_N_FAULTS);
+    args.overlap = (int32_t)call_integer(&c, INSERT_OVERLAP, "overlap", 0, 1);
+    c.overlaps = args.overlap != 0;
     char memory[CALL_TEXT_BYTES];
     desc.implementation = call_implementation(&c, INSERT_IMPLEMENTATION, memory);
     return call_run(&c, &plan_kv_insert, &desc, run_kv_insert, &args, &err, INSERT_WORKSPACE,

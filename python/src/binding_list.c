@@ -41,6 +41,7 @@ enum {
     LIST_REQUEST_ROWS,
     LIST_WINDOW_OFFSET,
     LIST_IMAGE_TOKENS,
+    LIST_OVERLAP,
     LIST_STREAM,
     LIST_END
 };
@@ -170,5 +171,6 @@ int binding_list_build(void *self, const TVMFFIAny *argv, int32_t argc, TVMFFIAn
     }
     desc.image_tokens =
         (int32_t)call_integer(&c, LIST_IMAGE_TOKENS, "image_tokens", INT32_MIN, INT32_MAX);
+    args.overlap = (int32_t)call_integer(&c, LIST_OVERLAP, "overlap", 0, 1);
     return call_run(&c, &plan_list, &desc, run_list, &args, &err, -1, LIST_STREAM, result);
 }

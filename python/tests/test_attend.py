@@ -168,6 +168,29 @@ def test_given_results_are_written_and_returned(fw):
     assert np.all(fw.get(words)[5:] == -1), "padding is not written"
 
 
+def test_pytorch_s_tensors_take_the_short_way(torch, monkeypatch):
+    """binding_fast.c, which hands what it does not take to the ordinary one without a word."""
+    fw = make_framework("torch-cpu")
+    paged, rows = AttendCase(21), AttendCase(22, rows=30)
+    made = megamla._frameworks.framework_of(fw.put(paged.q, "bf16"))
+    if made.fast_paged is None:
+        pytest.skip("this PyTorch does not show its tensors")
+
+    def refuse(*args):
+        raise AssertionError("the long way")
+
+    monkeypatch.setattr(megamla._attend, "run", refuse)
+    monkeypatch.setattr(megamla._cache, "run", refuse)
+    paged.run(fw)
+    rows.run(fw)
+    at = torch.arange(4)
+    for more in ({}, dict(overlap=True, ratio=2)):
+        megamla.kv_insert(torch.zeros(4, 512, dtype=torch.bfloat16), at, at, torch.zeros(8, 64),
+                          torch.zeros(1, 16, 528, dtype=torch.uint8), **more)
+    with pytest.raises(AssertionError, match="the long way"):
+        paged.run(fw, cos_sin=paged.cos_sin)  # NumPy's
+
+
 def test_frameworks_may_be_mixed(torch):
     """Conveniences, such as a table that is NumPy's; nothing is copied then either."""
     case, fw = AttendCase(7), make_framework("torch-cpu")

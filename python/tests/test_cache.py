@@ -209,6 +209,20 @@ def test_refused_rows_are_counted_and_the_others_written(cpu_fw):
     assert np.array_equal(cpu_fw.get(cache), pages.bytes)
 
 
+def test_a_gpu_s_workspace_must_be_given_with_overlap(fw):
+    if fw.device == "cpu" or fw.name.startswith("jax"):
+        pytest.skip("a CPU needs none, and JAX's arrays are not written by their users")
+    n = 2049
+    rows, at = fw.put(np.zeros((n, 512), np.uint16), "bf16"), fw.put(np.arange(n, dtype=np.int64))
+    cache, table = fw.put(np.zeros((129, 16, 528), np.uint8)), fw.put(np.zeros((n, 64), np.float32))
+    with pytest.raises(ValueError, match="^workspace: is None, must be given with overlap: [0-9]+ b"):
+        megamla.kv_insert(rows, at, at, table, cache, overlap=True)
+    megamla.kv_insert(rows, at, at, table, cache, overlap=True,
+                      workspace=fw.put(np.zeros(1 << 20, np.uint8)))
+    others = fw.put(np.arange(n, n + 9, dtype=np.int64))
+    megamla.kv_insert(rows[:9], at[:9], others, table, cache, overlap=True)  # which needs none
+
+
 def test_rope_table_is_what_turning_by_the_angle_needs():
     table = megamla.rope_table(40, theta=10000.0, first=100)
     angle = np.float32(1) * np.arange(100, 140, dtype=np.float32)[:, None] * (
@@ -236,6 +250,8 @@ WRONG = [
     ("kv_insert", "cos_sin", np.zeros((8, 32), np.float32), "cos_sin: has 32 in dimension 1"),
     ("kv_insert", "cache", np.zeros((1, 16, 529), np.uint8), "cache: has records of 529 bytes"),
     ("kv_insert", "ratio", 3, "ratio: is 3, must be"),
+    ("kv_insert", "overlap", 2, "overlap: is 2, must be 0 .. 1"),
+    ("kv_insert", "overlap", None, "overlap: is not an integer"),
     ("kv_insert", "scale_floor", "none", "scale_floor: is 'none', must be one of amax, scale"),
     ("kv_insert", "norm_weight", np.zeros(8, np.float32), "norm_weight: has 8 in dimension 0"),
     ("kv_gather", "cache", np.zeros((1, 16, 132), np.uint8), "cache: has records of 132 bytes"),

@@ -186,6 +186,66 @@ def test_tables_may_have_strides(fw):
     assert np.array_equal(fw.get(windows[0].list), fw.get(windows[1].list))
 
 
+def test_calls_that_overlap_give_the_same(fw):
+    """A decode step: an insert and what may run beside it. On a CPU overlap means nothing."""
+    if fw.name.startswith("jax"):
+        pytest.skip("JAX's arrays are not written by their users")
+    b = Batch(7, padding=0)
+    assert len(b.lens) == 3 and b.t > 3
+    at = fw.put(np.array([b.position(t) for t in range(b.t)], np.int64))
+    slots, request, table = fw.put(np.arange(b.t, dtype=np.int64)), fw.put(b.request), fw.put(b.table)
+    rows = fw.put(b.rng.integers(0, 0x4000, (b.t, 512)).astype(np.uint16), "bf16")
+    topk = fw.put(b.rng.integers(-2, 26, (b.t, 5)).astype(np.int32))
+    start, seq, angles = fw.put(b.start), fw.put(b.seq), fw.put(megamla.rope_table(40, ratio=0))
+    pages = dict(page_tokens=PAGE, n_pages=PAGES)
+
+    def step(overlap, given):
+        def to(name, results=("list", "lens")):
+            return {key: given[name][i] for i, key in enumerate(results)} if given else {}
+
+        other, cache = (fw.put(np.zeros((PAGES, PAGE, 528), np.uint8)) for _ in range(2))
+        megamla.kv_insert(rows, at, slots, angles, other)
+        megamla.kv_insert(rows, at, slots, angles, cache, overlap=overlap)
+        more = dict(overlap=overlap)
+        return {"cache": [cache],
+                "window": megamla.window_list(start, seq, table, **pages, **more, n_tokens=b.t, window=7,
+                                              **to("window")),
+                "draft": megamla.draft_list(start, seq, table, **pages, **more, n_tokens=b.t, window=5,
+                                            **to("draft")),
+                "picks": megamla.compressed_list(topk, request, table, **pages, **more, **to("picks")),
+                "rows": megamla.combined_list(topk, start, seq, ratio=2, topk_limit=4, request_rows=60,
+                                              window_offset=20, window=7, **more, **to("rows")),
+                "slots": [megamla.compressed_slots(at, slots, request, table, ratio=2, **pages, **more,
+                                                   **to("slots", ["out"]))],
+                "ring": [megamla.ring_slots(at, slots, request, fw.put(np.array([1, 2, 3], np.int32)),
+                                            ring_tokens=8, n_rings=4, **more, **to("ring", ["out"]))]}
+
+    want = step(False, None)
+    given = {name: [fw.put(np.full_like(fw.get(x), 77)) for x in results]
+             for name, results in want.items()}
+    got = step(True, given)
+    for name, results in want.items():
+        for a, x in zip(got[name], results):
+            assert np.array_equal(fw.get(a), fw.get(x)), name
+
+
+def test_results_of_calls_that_overlap_must_be_given():
+    batch = [np.array([0, 1], np.int32), np.array([6], np.int32), np.zeros((1, 3), np.int32)]
+    slots = [np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int32)]
+    pages = dict(page_tokens=4, n_pages=1, overlap=True)
+    lens = np.zeros(1, np.int32)
+    for name, call in (
+            ("list", lambda: megamla.window_list(*batch, **pages, lens=lens)),
+            ("lens", lambda: megamla.window_list(*batch, **pages, list=np.zeros((1, 128), np.int32))),
+            ("list", lambda: megamla.draft_list(*batch, **pages, lens=lens)),
+            ("list", lambda: megamla.compressed_list(batch[2], lens, batch[2], **pages, lens=lens)),
+            ("list", lambda: combined(20, 9, overlap=True, lens=lens)),
+            ("out", lambda: megamla.compressed_slots(*slots, batch[2], ratio=1, **pages)),
+            ("out", lambda: megamla.ring_slots(*slots, lens, ring_tokens=4, n_rings=1, overlap=True))):
+        with pytest.raises(ValueError, match="^%s: is None, must be given with overlap" % name):
+            call()
+
+
 def test_image_spans_reach_into_their_image(fw):
     reach = megamla.image_spans(fw.put(np.array([0, 6], np.int32)), fw.put(np.array([10], np.int32)),
                                 fw.put(np.array([0, 1], np.int32)),
@@ -222,6 +282,8 @@ WRONG = [
     (dict(page_tokens=0), "page_tokens: is 0"), (dict(n_pages=-1), "n_pages: is -1"),
     (dict(n_tokens=None), "n_tokens: is None, must be given"),
     (dict(lens=np.zeros(4, np.int64)), "lens: holds int64"),
+    (dict(overlap=2, list=np.zeros((4, 4), np.int32), lens=np.zeros(4, np.int32)),
+     "overlap: is 2, must be 0"),
 ]
 
 
