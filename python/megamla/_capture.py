@@ -183,6 +183,8 @@ def _window_rows(call: Dict[str, Any]) -> Any:
 def _in_records(op: str, call: Dict[str, Any]) -> None:
     """A capture knows no ratio and no window of kv_gather, and always gather_lens of combined_list: what
     they stand for is written instead."""
+    if op == "kv_gather" and call["ratio"] != 1 and call["window"] > 0:  # as the call itself says
+        raise ValueError("window: must be 0 for records of ratio %d" % call["ratio"])
     if op in ("kv_gather", "combined_list") and call["gather_lens"] is None and call["window"] > 0:
         call["gather_lens"] = _window_rows(call)
     if op == "kv_gather" and call["ratio"] != 1:

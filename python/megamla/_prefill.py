@@ -18,9 +18,16 @@ def _host_lens(lens: Lens, name: str) -> Any:
     import numpy
 
     try:
-        array = numpy.ascontiguousarray(lens, numpy.int32)
+        array = numpy.asarray(lens)
     except (TypeError, ValueError, OverflowError) as error:  # a GPU's tensor is one that is not taken
         raise ValueError("%s: is no int32 array in host memory: %s" % (name, error)) from error
+    if array.size > 0:  # or NumPy would round numbers, and leave out what is too much of them
+        if array.dtype.kind not in "iu":
+            raise ValueError("%s: is no int32 array in host memory: has %s" % (name, array.dtype))
+        for most in (int(array.min()), int(array.max())):
+            if not -2**31 <= most < 2**31:
+                raise ValueError("%s: is no int32 array in host memory: has %d" % (name, most))
+    array = array.astype(numpy.int32, order="C", copy=False)
     # JAX's must not be written, which DLPack cannot say and so does not show.
     return array if array.flags.writeable else array.copy()
 
@@ -81,7 +88,8 @@ def attend_prefill(
             last request are padding: they have no key.
         seq_lens: int32 [R], tokens of each sequence, this step's included.
         window_cache: as in attend_paged.
-        window_table: int32 [R, B], page numbers of the window cache.
+        window_table: int32 [R, B], page numbers of the window cache. An entry that is no page: its
+            positions are no keys by "paged", and keys of 0 by "workspace"; so is it below.
         compressed_cache, compressed_table: a second cache, of records of `ratio` tokens, and its pages;
             None: a layer of ratio 0. Pairs of formats as in attend_paged.
         topk: int32 [T, k], with that cache: records of each token's request, all below
@@ -93,15 +101,17 @@ def attend_prefill(
         route: "auto", "paged" or "workspace".
         max_rows: the most rows, of 1 KiB each, that the workspace may have: R times the longest
             request's records and window rows. A call that needs more takes the caches, or is refused
-            with route "workspace"; 0: every call takes the caches. A plan belongs to the number, and
-            every call of that plan has memory for so many: give the same one always.
-        host_query_lens, host_seq_lens: what query_start and seq_lens say, in host memory: numbers, or
-            anything there that NumPy makes an int32 array of. They decide the route; not read, and may
-            be None, when every call takes the caches.
+            with route "workspace"; 0: so are all. A plan belongs to the number, and every call of that
+            plan has memory for so many: give the same one always.
+        host_query_lens, host_seq_lens: what query_start and seq_lens say, in host memory: integers, or
+            anything there that NumPy makes an array of integers of. They decide the route, and with
+            "workspace" they are the room that each request has there, so none may be less than the
+            device's length. May be None when every call takes the caches.
         scale, sink, q_layout, q_norm_eps, out_form, out, out_scale, lse, max_logits: as in
             attend_paged.
         n_faults: int32 [1]; what a GPU finds and cannot raise is added: positions outside cos_sin,
-            illegal entries of query_start, requests whose rows did not fit.
+            illegal entries of query_start, requests whose window rows did not fit. Records beyond
+            host_seq_lens are left out and not counted.
         batch_invariant, implementation, workspace, stream: as in attend_paged. A CUDA graph keeps the
             route and the rows of the host's lengths when it was recorded, so its replays want lengths
             no greater.
@@ -113,7 +123,8 @@ def attend_prefill(
 
     Raises:
         ValueError: an argument; the message begins with its name. On a CPU also when a position lies
-            outside cos_sin, after all other tokens are complete, or when query_start is illegal.
+            outside cos_sin, after all other tokens are complete, when query_start is illegal, or when a
+            sequence is longer than host_seq_lens says.
         RuntimeError: the device is missing, unsupported, or refused the work.
     """
     fw = framework_of(q)
@@ -160,8 +171,8 @@ def prefill_chunks(
     """Cut the requests of a prefill into chunks whose workspaces stay bounded.
 
     Args:
-        query_lens, seq_lens: tokens of this step and of the whole sequence, a request each; numbers,
-            or anything in host memory that NumPy makes an int32 array of.
+        query_lens, seq_lens: tokens of this step and of the whole sequence, a request each; integers,
+            or anything in host memory that NumPy makes an array of integers of.
         ratio: 0, 1 or 2.
         max_model_tokens: longest sequence served.
         max_batch_tokens: most query tokens of a step.

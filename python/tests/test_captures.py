@@ -109,6 +109,9 @@ def test_other_operations_round_trip(tmp_path):
         got = megamla.run_capture(path)["rows"][0]  # 0 where nothing is written
         assert np.array_equal(got[written], megamla.kv_gather(cache, **gather, **more)[0, written])
         assert np.any(got[written]) and np.all(got[written.stop:] == 0)
+    with pytest.raises(ValueError, match="^window: must be 0 for records of ratio 2"):
+        megamla.save_capture(path, "kv_gather", cache, **gather, ratio=2, window=4,
+                             query_start=query["query_start"])
 
     rows = dict(query, topk=np.array([[0, -1], [2, 1]], np.int32), ratio=2, topk_limit=2, request_rows=9,
                 window_offset=4, window=4)

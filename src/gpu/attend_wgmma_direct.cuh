@@ -96,6 +96,7 @@ GPU_DEVICE void attend_wgmma_direct_fp8(const attend_mma_params *p,
         ALL_CHUNKS = MMLA_LATENT_DIM / MMLA_OUT_CHUNK_DIM,
         STEP = MMLA_OUT_CHUNK_DIM
     };
+    static_assert(GROUPS * ROWS <= ATTEND_WGMMA_MAXIMA_MOST, "their maxima are found at once");
     const int32_t u = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
     const int32_t my_chunk = half * ATTEND_WGMMA_CHUNKS + attend_wgmma_chunk_of(u);
     const int64_t row = task->token * p->n_heads + head + g;

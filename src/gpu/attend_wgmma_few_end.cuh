@@ -180,7 +180,8 @@ enum {
     ATTEND_WGMMA_FEW_PAIRS = ATTEND_WGMMA_HEADS / ATTEND_WGMMA_FEW_PAIR_STEP /* of a warp */
 };
 
-/* A lane's pairs of heads, each at its head: the warp's are pair_step apart, the first at h. */
+/* A lane's pairs of heads: the first of the warp's begins at head h, the others
+ * ATTEND_WGMMA_FEW_PAIR_STEP further on. */
 GPU_DEVICE void attend_wgmma_few_pairs_get(const float *factors,
                                            const float *rope,
                                            uint32_t sums,
@@ -330,6 +331,8 @@ GPU_DEVICE void attend_wgmma_few_store(const attend_mma_params *p,
 }
 
 static_assert(4 * MMLA_OUT_WIDE_DIM == MMLA_LATENT_DIM, "a wide scale is of a quarter");
+static_assert((int)ATTEND_WGMMA_FEW_PAIRS <= (int)ATTEND_WGMMA_MAXIMA_MOST,
+              "their maxima are found at once");
 
 /* The end of a task whose keys this CTA had alone. It has the number after its last block's. */
 GPU_DEVICE void attend_wgmma_few_own_end(const attend_mma_params *p,

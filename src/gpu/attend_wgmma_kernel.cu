@@ -38,9 +38,10 @@
  *            empty[stage]          both -> loading, and first: O has it, its probabilities are read
  *            prob_full[prob]       first -> both: a block's probabilities, and the factors of O
  *            q_full                q -> both: q of a task, its logit factors, what the task is
- *            q_rotated             second -> first: q is rotated
+ *            q_rotated             second -> first: q is rotated, and before that the results of
+ *                                  the task before are out
  *            q_empty               both -> q: the first has no more scores to make of it, and the
- *                                  second has seen q_full, which it must not miss
+ *                                  second has seen q_full, which it must not miss, and rotated q
  *            factor_full, _empty   first -> second, and back: the factors of O at a task's end
  *            weights_full          both: the parts' weights are there
  *            both                  both: nobody multiplies any more
@@ -50,8 +51,8 @@
  *            arrives for itself.
  *
  * NUMERICS   As attend_mma_kernel.cu, but that the maximum follows with a slack of 2^8
- *            (attend_wgmma_math.cuh). A token's result depends on n_splits and on nothing else of
- *            the batch.
+ *            (attend_wgmma_math.cuh), and that the factor of O is as accurate as the hardware's 2^x
+ *            and 1 / x are. A token's result depends on n_splits and on nothing else of the batch.
  *
  * LIMITS     Code for 9.0a; n_splits 1, 2, 4 or 8, which is the size of the cluster, and with more
  *            than one a cluster a task: its stages hold the sums at the end. A CTA's blocks are

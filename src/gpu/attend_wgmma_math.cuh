@@ -146,12 +146,12 @@ GPU_DEVICE float attend_wgmma_quad_max(float x) {
 }
 
 /* Of four maxima that each of four neighbours has, thread u gets the largest of maximum
- * number attend_wgmma_chunk_of(u); n times side by side. */
+ * number attend_wgmma_chunk_of(u); n times, ATTEND_WGMMA_MAXIMA_MOST at most, side by side. */
+enum { ATTEND_WGMMA_MAXIMA_MOST = 4 };
 GPU_DEVICE void
 attend_wgmma_quad_maxima(const float maxima[][4], float largest[], const int32_t n) {
-    enum { MOST = 4 };
     const bool odd = threadIdx.x % 2 != 0, high = threadIdx.x / 2 % 2 != 0;
-    float a[MOST], b[MOST];
+    float a[ATTEND_WGMMA_MAXIMA_MOST], b[ATTEND_WGMMA_MAXIMA_MOST];
 #pragma unroll
     for (int32_t i = 0; i < n; i++) {
         a[i] = __shfl_xor_sync(~0u, odd ? maxima[i][0] : maxima[i][2], 1);

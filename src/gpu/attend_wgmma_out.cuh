@@ -100,8 +100,8 @@ GPU_DEVICE void attend_wgmma_report(const attend_mma_params *p,
     }
 }
 
-/* By the first warpgroup of a CTA that had all keys: the parts and the factors of the thread's two
- * heads, the latter for the other warpgroup, too. No branch, as above. */
+/* By the first warpgroup: the parts of the thread's two heads, and the factors of one that had all
+ * keys, for the other warpgroup, too. No branch, as above. */
 GPU_DEVICE void attend_wgmma_factors_give(const attend_wgmma_task *task,
                                           const attend_wgmma_softmax *sm,
                                           const float sink[2],

@@ -69,7 +69,8 @@ attend_wgmma_q_fetch(const attend_mma_params *p, const attend_wgmma_task *task, 
     }
 }
 
-/* Rotates the last 64 dims of q in its tile, by a warpgroup's n_warps warps, or by one: a thread has a pair of every n_warps-th head, eight at a time, or two where registers are scarce. */
+/* Rotates the last 64 dims of q in its tile, by a warpgroup's n_warps warps, or by one: a thread has
+ * a pair of every n_warps-th head, eight at a time, or two where registers are scarce. */
 GPU_DEVICE void
 attend_wgmma_q_rotate(const float *rope, int32_t n_heads, uint8_t *tile, const int32_t n_warps) {
     enum { HEADS = ATTEND_WGMMA_FEW ? 2 : 8 };
