@@ -185,7 +185,7 @@ def prefill_chunks(
 
     lens, seq = _host_lens(query_lens, "query_lens"), _host_lens(seq_lens, "seq_lens")
     chunk = numpy.zeros(4, numpy.int64)
-    while chunk[1] < len(lens):
+    while chunk[1] < lens.size:  # of what has no length, a number, the call says so
         native.prefill_chunk(lens, seq, int(chunk[1]), window, ratio, max_model_tokens,
                              max_batch_tokens, chunk)
         yield PrefillChunk(*(int(x) for x in chunk))

@@ -278,6 +278,14 @@ def test_wrong_arguments_are_named(name, value, message):
         megamla.attend_prefill(**{**good, name: value})
 
 
+def test_wrong_lengths_of_chunks_are_named():
+    keywords = dict(ratio=1, max_model_tokens=99, max_batch_tokens=99)
+    for lens, message in ((5, "query_lens: has 0 dimensions"), ([2.5], "query_lens: is no int32 array"),
+                          ([[1]], "query_lens: has 2 dimensions")):
+        with pytest.raises(ValueError, match="^" + message):
+            list(megamla.prefill_chunks(lens, [5], **keywords))
+
+
 def test_an_illegal_query_start_is_named():
     case, fw = PrefillCase(16), make_framework("numpy")
     for start in ([0, 5, 3, 6], [0, 5, 7, 9], [1, 3, 5, 6]):

@@ -145,9 +145,10 @@ GPU_DEVICE float attend_wgmma_quad_max(float x) {
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
+enum { ATTEND_WGMMA_MAXIMA_MOST = 4 };
+
 /* Of four maxima that each of four neighbours has, thread u gets the largest of maximum
  * number attend_wgmma_chunk_of(u); n times, ATTEND_WGMMA_MAXIMA_MOST at most, side by side. */
-enum { ATTEND_WGMMA_MAXIMA_MOST = 4 };
 GPU_DEVICE void
 attend_wgmma_quad_maxima(const float maxima[][4], float largest[], const int32_t n) {
     const bool odd = threadIdx.x % 2 != 0, high = threadIdx.x / 2 % 2 != 0;
