@@ -122,6 +122,19 @@ GPU_DEVICE void gpu_cluster_copy(uint32_t to, uint32_t from, uint32_t bytes, uin
 #endif
 }
 
+/* Bytes of global memory, which nobody writes meanwhile, to the same place in the shared memory of each CTA of the
+ * cluster whose bit is set, and counted there at the barrier of the same place. All are multiples of 16. */
+GPU_DEVICE void gpu_bulk_load_shared(
+    uint32_t to, const void *from, uint32_t bytes, uint32_t barrier, uint16_t ctas) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "h"(ctas)
+        : "memory");
+#endif
+}
+
 /* Without a time to sleep: who may sleep is back 50 cycles later (src/ops/project/README.md). */
 GPU_DEVICE void gpu_barrier_wait(uint32_t barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900

@@ -18,6 +18,18 @@ static __device__ __forceinline__ void gpu_cluster_sync(void) {
 #endif
 }
 
+/* The same in two: what was written before the first by any is seen by all after the second. */
+static __device__ __forceinline__ void gpu_cluster_sync_begin(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void gpu_cluster_sync_end(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
 /* Which cluster of the grid this CTA is in, of how many, how many CTAs it has, and the number of
  * this one. A launch without clusters has clusters of one. Volatile, so that nobody keeps a
  * register for what can be asked again. */

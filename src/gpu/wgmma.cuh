@@ -139,6 +139,7 @@ GPU_DEVICE void gpu_wgmma_use(float *d, const int32_t n) {
 #define D24(i) D16(i), D8((i) + 16)
 #define D32(i) D16(i), D16((i) + 16)
 #define D64(i) D32(i), D32((i) + 32)
+#define D128(i) D64(i), D64((i) + 64)
 /* clang-format off */
 #define N4 "%0, %1, %2, %3"
 #define N8 N4 ", %4, %5, %6, %7"
@@ -149,6 +150,11 @@ GPU_DEVICE void gpu_wgmma_use(float *d, const int32_t n) {
     N32 ", "                                                                                \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "      \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define N128 N64 ", " \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 /* clang-format on */
 
 /* d[64][48] = a b, added to d when `add`; both tiles have the dim summed over along their rows. */
@@ -240,19 +246,24 @@ gpu_wgmma_f16(float *d, const uint32_t a[4], uint64_t b, const bool more, const 
     case 64:
         PRODUCT("64", D32(0), N32, "%32", "%33", "%34", "%35", "%36", "%37");
         break;
-    default: /* 128 */
+    case 128:
         PRODUCT("128", D64(0), N64, "%64", "%65", "%66", "%67", "%68", "%69");
+        break;
+    default: /* 256 */
+        PRODUCT("256", D128(0), N128, "%128", "%129", "%130", "%131", "%132", "%133");
         break;
     }
 }
 
 #undef PRODUCT
+#undef N128
 #undef N64
 #undef N32
 #undef N24
 #undef N16
 #undef N8
 #undef N4
+#undef D128
 #undef D64
 #undef D32
 #undef D24
