@@ -1,245 +1,31 @@
-/* check_project.c - every implementation of project against the reference.
- *
- * The tolerance is derived, element by element. Products of two e4m3 codes and powers of two are
- * exact in fp32; a sum of K = 4096 of them in any order is off by at most K 2^-24 sum |x w|, which
- * is at most K 2^-24 |x| |w| (Cauchy and Schwarz). The reference rounds a sum in double to bf16;
- * the implementation's sum may lie on the other side of a rounding boundary, one bf16 step away:
- * 2^-7 |z|.
+/* check_project.c - every implementation of project against the reference, as check_project_case.h says.
  *
  * The last case has more tokens than 16 bits count: PERIOD tokens again and again, whose results must
  * be the same bits every time.
  */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "app/check/check_session.h"
-#include "app/check/check_buffer.h"
 #include "app/check/check_near.h"
-#include "app/check/check_num.h"
-#include "app/check/check_rng.h"
+#include "app/check/check_project_case.h"
 
-enum { K = MMLA_GROUP_DIM, CHUNK = MMLA_OUT_CHUNK_DIM, CHUNKS = K / CHUNK };
-enum { CASES_QUICK = 40, CASES_DRAWN = 200, CASE_MANY = CASES_DRAWN, CASES_FULL };
-enum { PERIOD = 331, MANY_TOKENS = 70000 };
-
-typedef struct project_case {
-    mmla_project_desc desc;
-    mmla_project_args args;
-    check_buffer x, x_scale, weight, weight_scale;
-    double *x_norm;      /* [T, G] Euclidean length, NaN where an element is */
-    double *weight_norm; /* [G, rank] */
-    char shape[CHECK_TEXT_BYTES];
-} project_case;
-
-/* One row of 4096 codes and 128 scale bytes; its length. In one row of 12 a code or a scale is NaN; in one
- * of three some scales are the smallest, which a GPU takes another way. */
-static double draw_row(uint8_t *codes, uint8_t *scales, const float *values, check_rng *rng) {
-    for (int k = 0; k < K; k++) {
-        const uint8_t code = (uint8_t)(check_rng_next(rng) >> 32);
-        codes[k] = (code & 0x7F) == 0x7F ? 0 : code;
-    }
-    const double smallest = check_rng_chance(rng, 1.0 / 3.0) ? 0.03 : 0.0;
-    for (int c = 0; c < CHUNKS; c++) {
-        scales[c] = check_rng_chance(rng, smallest) ? 0 : (uint8_t)(112 + check_rng_below(rng, 20));
-    }
-    const double which = check_rng_uniform(rng);
-    if (which < 0.04) {
-        codes[check_rng_below(rng, K)] = 0xFF;
-    } else if (which < 0.08) {
-        scales[check_rng_below(rng, CHUNKS)] = 255;
-    }
-    double sum = 0.0;
-    for (int k = 0; k < K; k++) {
-        const double v = (double)values[codes[k]] * (double)check_ue8m0_to_f32(scales[k / CHUNK]);
-        sum += v * v;
-    }
-    return sqrt(sum);
-}
-
-static void draw_inputs(project_case *c, check_rng *rng) {
-    float values[256];
-    uint8_t scales[CHUNKS];
-    for (int code = 0; code < 256; code++) {
-        values[code] = check_e4m3_to_f32((uint8_t)code);
-    }
-    const int64_t n = c->args.n_tokens, g_count = c->desc.n_groups, rank = c->desc.rank;
-    const bool packed = c->desc.x_scale_layout == MMLA_SCALE_PACKED;
-    const int64_t words =
-        c->desc.x_scale_word_stride != 0 ? c->desc.x_scale_word_stride : (n + 3) / 4 * 4;
-    const int64_t groups =
-        c->desc.x_scale_group_stride != 0 ? c->desc.x_scale_group_stride : 32 * words;
-    c->x = check_buffer_create(n * g_count * K, 16, 0xFF);
-    c->x_scale = check_buffer_create(packed ? g_count * groups * 4 : n * g_count * CHUNKS, 4, 0xFF);
-    c->x_norm = check_alloc(n * g_count * 8);
-    for (int64_t i = 0; i < n * g_count; i++) {
-        c->x_norm[i] = draw_row(c->x.data + i * K, scales, values, rng);
-        for (int64_t chunk = 0; chunk < CHUNKS; chunk++) {
-            const int64_t t = i / g_count, g = i % g_count;
-            const int64_t word = g * groups + chunk / 4 * words + t;
-            c->x_scale.data[packed ? word * 4 + chunk % 4 : i * CHUNKS + chunk] = scales[chunk];
-        }
-    }
-    c->weight = check_buffer_create(g_count * rank * K, 16, 0xFF);
-    c->weight_scale = check_buffer_create(g_count * rank * CHUNKS, 1, 0xFF);
-    c->weight_norm = check_alloc(g_count * rank * 8);
-    for (int64_t i = 0; i < g_count * rank; i++) {
-        c->weight_norm[i] =
-            draw_row(c->weight.data + i * K, c->weight_scale.data + i * CHUNKS, values, rng);
-    }
-    c->args.x = c->x.data;
-    c->args.x_scale = c->x_scale.data;
-    c->args.weight = c->weight.data;
-    c->args.weight_scale = c->weight_scale.data;
-}
-
-static project_case project_case_create(const check_session *s, int64_t idx) {
-    static const int32_t groups[] = {1, 2, 3, 8, 16};
-    static const int32_t ranks[] = {8, 16, 24, 64, 72, 256, 1024};
-    const uint64_t seed = s->options.seed;
-    check_rng rng = check_rng_at(seed, 0x70726F, (uint64_t)idx);
-    project_case c = {.desc = {.n_groups = groups[check_draw(seed, 50, idx, 5)],
-                               .rank = ranks[check_draw(seed, 51, idx, 7)],
-                               .x_scale_layout = (mmla_scale_layout)check_draw(seed, 52, idx, 2)}};
-    /* The reference takes tokens x groups x rank dot products of 4096 in double. */
-    const int64_t budget = s->options.quick ? 2048 : 8192;
-    if (idx == CASE_MANY) {
-        c.desc = (mmla_project_desc){.n_groups = 1, .rank = 8, .x_scale_layout = MMLA_SCALE_BYTES};
-    }
-    while (c.desc.n_groups * c.desc.rank > budget) {
-        c.desc.n_groups = (c.desc.n_groups + 1) / 2;
-    }
-    const int64_t most = budget / (c.desc.n_groups * c.desc.rank) + 1;
-    const int64_t wanted = check_draw(seed, 53, idx, 11);
-    c.args.n_tokens = idx == CASE_MANY ? PERIOD : wanted < most ? wanted : most;
-    c.desc.max_tokens = c.args.n_tokens + check_rng_below(&rng, 3);
-    if (c.desc.x_scale_layout == MMLA_SCALE_PACKED && c.desc.max_tokens > 0 &&
-        check_rng_chance(&rng, 0.5)) {
-        c.desc.x_scale_word_stride = c.desc.max_tokens + check_rng_below(&rng, 6);
-        c.desc.x_scale_group_stride = 32 * c.desc.x_scale_word_stride + check_rng_below(&rng, 9);
-    }
-    draw_inputs(&c, &rng);
-    snprintf(c.shape, sizeof c.shape, "tokens=%lld groups=%d rank=%d scales=%s word_stride=%lld",
-             (long long)c.args.n_tokens, c.desc.n_groups, c.desc.rank,
-             c.desc.x_scale_layout == MMLA_SCALE_PACKED ? "packed" : "bytes",
-             (long long)c.desc.x_scale_word_stride);
-    return c;
-}
-
-static void project_case_destroy(project_case *c) {
-    check_buffer_destroy(&c->x);
-    check_buffer_destroy(&c->x_scale);
-    check_buffer_destroy(&c->weight);
-    check_buffer_destroy(&c->weight_scale);
-    free(c->x_norm);
-    free(c->weight_norm);
-}
-
-static bool project_run(const project_case *c,
-                        mmla_context *ctx,
-                        const device_options *staging,
-                        const char *name,
-                        uint8_t poison,
-                        check_buffer *z,
-                        check_verdict *verdict) {
-    mmla_project_desc desc = c->desc;
-    desc.implementation = name;
-    mmla_error err = {0};
-    mmla_project_plan *plan;
-    const mmla_status planned = mmla_project_plan_create(ctx, &desc, &plan, &err);
-    *z = (check_buffer){0};
-    if (planned != MMLA_OK) {
-        if (planned != MMLA_E_NO_IMPLEMENTATION) {
-            check_verdict_fail(verdict, "the plan was refused: %s", err.message);
-        }
-        return planned != MMLA_E_NO_IMPLEMENTATION;
-    }
-    *z = check_buffer_create(c->args.n_tokens * desc.n_groups * desc.rank * 2, 2, poison);
-    check_buffer workspace =
-        check_buffer_create((int64_t)mmla_project_workspace_bytes(plan), 64, poison);
-    mmla_project_args args = c->args;
-    args.z = (uint16_t *)z->data;
-    args.error = &err;
-    device_call call = {.ctx = ctx,
-                        .options = staging,
-                        .workspace = workspace.data,
-                        .workspace_bytes = mmla_project_workspace_bytes(plan)};
-    const mmla_status status = device_call_project(&call, plan, &desc, &args);
-    check_verdict_damage(verdict, &call);
-    if (status != MMLA_OK) {
-        check_verdict_fail(verdict, "run returned %s: %s", mmla_status_name(status), err.message);
-    }
-    if (!check_buffer_is_intact(z) || !check_buffer_is_intact(&workspace)) {
-        check_verdict_fail(verdict, "bytes before or behind z or the workspace were written");
-    }
-    check_buffer_destroy(&workspace);
-    mmla_project_plan_destroy(plan);
-    return true;
-}
-
-static void compare(const project_case *c,
-                    const check_buffer *got,
-                    const check_buffer *want,
-                    check_verdict *verdict) {
-    const int64_t g_count = c->desc.n_groups, rank = c->desc.rank;
-    if (got->data == NULL || want->data == NULL) {
-        check_verdict_fail(verdict, "there is nothing to compare: the reference failed");
-        return;
-    }
-    for (int64_t i = 0; i < got->bytes / 2; i++) {
-        const int64_t n = i % rank, tg = i / rank, g = tg % g_count;
-        const float a = check_bf16_to_f32(((const uint16_t *)got->data)[i]);
-        const float b = check_bf16_to_f32(((const uint16_t *)want->data)[i]);
-        const double norms = c->x_norm[tg] * c->weight_norm[g * rank + n];
-        if (isnan(a) != (norms != norms)) {
-            check_verdict_fail(verdict,
-                               "z of token %lld, group %lld, row %lld is %g; its operands %s",
-                               (long long)(tg / g_count), (long long)g, (long long)n, (double)a,
-                               norms != norms ? "have a NaN" : "have none");
-            return;
-        }
-        check_near near = check_near_begin(
-            (check_tolerance){.rel = 0x1p-7, .add = norms == norms ? K * 0x1p-24 * norms : 0.0});
-        check_near_add(&near, &a, &b, 1, i);
-        verdict->out_used = fmax(verdict->out_used, near.worst);
-        if (!(near.worst <= 1.0)) {
-            check_verdict_fail(
-                verdict, "z of token %lld, group %lld, row %lld is %.9g, reference %.9g",
-                (long long)(tg / g_count), (long long)g, (long long)n, (double)a, (double)b);
-            return;
-        }
-    }
-}
-
-static check_buffer repeat(const check_buffer *b) {
-    const int64_t token_bytes = b->bytes / PERIOD;
-    check_buffer longer = check_buffer_create(MANY_TOKENS * token_bytes, 16, 0xFF);
-    for (int64_t t = 0; t < MANY_TOKENS; t++) {
-        memcpy(longer.data + t * token_bytes, b->data + t % PERIOD * token_bytes,
-               (size_t)token_bytes);
-    }
-    return longer;
-}
+enum { MANY_TOKENS = 70000 };
 
 /* A call of MANY_TOKENS gives the bits of z, the result for PERIOD. */
 static void check_many(const check_session *s,
-                       const project_case *c,
+                       const check_project_case *c,
                        const char *name,
                        const check_buffer *z,
                        check_verdict *verdict) {
-    const device_options staging = check_session_staging(s, false, CASE_MANY);
-    check_buffer x = repeat(&c->x), x_scale = repeat(&c->x_scale), whole;
-    project_case many = *c;
-    many.desc.max_tokens = many.args.n_tokens = MANY_TOKENS;
-    many.args.x = x.data;
-    many.args.x_scale = x_scale.data;
-    if (project_run(&many, s->many, &staging, name, 0x5A, &whole, verdict) && whole.data != NULL) {
-        const int64_t token_bytes = z->bytes / PERIOD;
+    const device_options staging = check_session_staging(s, false, CHECK_PROJECT_DRAWN);
+    check_project_repeat many = check_project_repeat_create(c, MANY_TOKENS);
+    check_buffer whole;
+    if (check_project_run(&many.c, s->many, &staging, name, false, 0x5A, &whole, verdict) &&
+        whole.data != NULL) {
+        const int64_t token_bytes = z->bytes / CHECK_PROJECT_PERIOD;
         int64_t t = 0;
         while (t < MANY_TOKENS &&
-               memcmp(whole.data + t * token_bytes, z->data + t % PERIOD * token_bytes,
-                      (size_t)token_bytes) == 0) {
+               memcmp(whole.data + t * token_bytes,
+                      z->data + t % CHECK_PROJECT_PERIOD * token_bytes, (size_t)token_bytes) == 0) {
             t++;
         }
         if (t < MANY_TOKENS) {
@@ -248,13 +34,12 @@ static void check_many(const check_session *s,
         }
     }
     check_buffer_destroy(&whole);
-    check_buffer_destroy(&x_scale);
-    check_buffer_destroy(&x);
+    check_project_repeat_destroy(&many);
 }
 
 static void run_case(check_session *s, int64_t idx) {
     enum { POISON_A = 0x5A, POISON_B = 0xC3 };
-    project_case c = project_case_create(s, idx);
+    check_project_case c = check_project_case_create(s, idx);
     const char *names[CHECK_IMPLEMENTATIONS_MAX];
     check_buffer z[CHECK_IMPLEMENTATIONS_MAX] = {0}, again;
     check_verdict verdicts[CHECK_IMPLEMENTATIONS_MAX] = {0}, reference = {0};
@@ -263,9 +48,11 @@ static void run_case(check_session *s, int64_t idx) {
     const device_options staging = check_session_staging(s, false, idx);
     const device_options other = check_session_staging(s, true, idx);
     for (int i = 0; i < n; i++) {
-        ran[i] = project_run(&c, s->many, &staging, names[i], POISON_A, &z[i], &verdicts[i]);
+        ran[i] = check_project_run(&c, s->many, &staging, names[i], false, POISON_A, &z[i],
+                                   &verdicts[i]);
         if (ran[i] && strcmp(names[i], "reference") != 0 &&
-            project_run(&c, s->other, &other, names[i], POISON_B, &again, &verdicts[i])) {
+            check_project_run(&c, s->other, &other, names[i], false, POISON_B, &again,
+                              &verdicts[i])) {
             const int64_t at = check_bytes_compare(z[i].data, again.data, z[i].bytes);
             if (at >= 0) {
                 check_verdict_fail(&verdicts[i], "byte %lld of z is another %s", (long long)at,
@@ -275,14 +62,15 @@ static void run_case(check_session *s, int64_t idx) {
         }
     }
     check_buffer want;
-    project_run(&c, s->host, NULL, "reference", POISON_A, &want, &reference);
+    check_project_run(&c, s->host, NULL, "reference", false, POISON_A, &want, &reference);
     for (int i = 0; i < n; i++) {
         if (ran[i]) {
-            if (idx == CASE_MANY && strcmp(names[i], "reference") != 0 && z[i].data != NULL) {
+            if (idx == CHECK_PROJECT_DRAWN && strcmp(names[i], "reference") != 0 &&
+                z[i].data != NULL) {
                 check_many(s, &c, names[i], &z[i], &verdicts[i]);
             }
             check_session_corrupt(s, z[i].data, z[i].bytes | 1);
-            compare(&c, &z[i], &want, &verdicts[i]);
+            check_project_compare(&c, &z[i], &want, &verdicts[i]);
             check_session_record(s, "project", names[i], false, idx, c.shape, &verdicts[i]);
         } else {
             check_session_refuse(s, "project", names[i]);
@@ -290,8 +78,8 @@ static void run_case(check_session *s, int64_t idx) {
         check_buffer_destroy(&z[i]);
     }
     check_buffer_destroy(&want);
-    project_case_destroy(&c);
+    check_project_case_destroy(&c);
 }
 
-const check_suite check_suite_project = {"project",  "project", CASES_QUICK,
-                                         CASES_FULL, run_case,  false};
+const check_suite check_suite_project = {
+    "project", "project", CHECK_PROJECT_QUICK, CHECK_PROJECT_DRAWN + 1, run_case, false};

@@ -31,7 +31,7 @@ static term_text cosine_text(const check_row *row) {
 }
 
 static bool has_lse(const check_row *row) {
-    return strcmp(row->op, "project") != 0 && !row->by_bytes;
+    return strncmp(row->op, "project", strlen("project")) != 0 && !row->by_bytes;
 }
 
 static void print_failure(const check_session *s, const check_row *row, FILE *to) {

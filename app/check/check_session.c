@@ -13,9 +13,19 @@
 enum { WORKERS_MAX = 16 /* each keeps a case in host and device memory */ };
 
 const check_suite *const check_suites[] = {
-    &check_suite_kv_insert, &check_suite_kv_gather, &check_suite_list,    &check_suite_weights,
-    &check_suite_attend,    &check_suite_graph,     &check_suite_streams, &check_suite_attend_large,
-    &check_suite_merge,     &check_suite_chain,     &check_suite_project, NULL,
+    &check_suite_kv_insert,
+    &check_suite_kv_gather,
+    &check_suite_list,
+    &check_suite_weights,
+    &check_suite_attend,
+    &check_suite_graph,
+    &check_suite_streams,
+    &check_suite_attend_large,
+    &check_suite_merge,
+    &check_suite_chain,
+    &check_suite_project,
+    &check_suite_project_wide,
+    NULL,
 };
 
 static mmla_status init_cpu(check_session *s, mmla_error *err) {

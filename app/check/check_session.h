@@ -96,6 +96,7 @@ extern const check_suite check_suite_attend_large;
 extern const check_suite check_suite_kv_insert;
 extern const check_suite check_suite_kv_gather;
 extern const check_suite check_suite_project;
+extern const check_suite check_suite_project_wide;
 extern const check_suite check_suite_list;
 extern const check_suite check_suite_weights;
 extern const check_suite check_suite_graph;

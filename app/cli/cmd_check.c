@@ -24,7 +24,8 @@ enum {
 static const cmd_option options[] = {
     {"op", 0, "OP",
      "only this one: kv_insert, kv_gather, lists, weights, attend,\n"
-     "attend_large, merge, chain, project; of a GPU also graph, streams"},
+     "attend_large, merge, chain, project; of a GPU also graph, streams,\n"
+     "project_wide"},
     {"impl", 0, "NAME", "only this implementation; megamla info lists them"},
     {"quick", 'q', NULL, "fewer and smaller cases: seconds instead of minutes"},
     {"seed", 0, "N", "draw other cases (default 1)"},

@@ -35,7 +35,7 @@ _megamla() {
     bench:--lengths) values="full mixed short" ;;
     check:--op)
         values="kv_insert kv_gather lists weights attend graph streams attend_large merge chain"
-        values="$values project"
+        values="$values project project_wide"
         ;;
     kv:--window-format | kv:-w | kv:--compressed-format | kv:-f) values="v4 v41_fp8 v41_fp4" ;;
     kv:--index-format | kv:-i) values="index_fp8 index_fp4" ;;

@@ -63,10 +63,14 @@ mmla_status device_call_weights(device_call *call,
                                 const mmla_weights_plan *plan,
                                 const mmla_weights_desc *desc,
                                 const mmla_weights_args *args);
+
+/* With `wide`, memory of mmla_project_wide_bytes that holds anything, the call first makes a wide weight
+ * there and is given it; NULL: it has none. */
 mmla_status device_call_project(device_call *call,
                                 const mmla_project_plan *plan,
                                 const mmla_project_desc *desc,
-                                const mmla_project_args *args);
+                                const mmla_project_args *args,
+                                void *wide);
 
 /* Add the arrays of a call to a stage; `args` is a copy, whose pointers the upload changes. A call
  * without work adds none: nothing of it may be touched. `error` stays where it is. */

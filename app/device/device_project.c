@@ -1,6 +1,7 @@
 /* device_project.c - the arrays of the grouped output projection. */
 #include "app/device/device_call.h"
 #include "app/device/device_extent.h"
+#include "base/check.h"
 
 enum { K = MMLA_GROUP_DIM, CHUNKS = MMLA_GROUP_DIM / MMLA_OUT_CHUNK_DIM, RANK_DEFAULT = 1024 };
 
@@ -24,20 +25,35 @@ void device_stage_project(device_stage *s, const mmla_project_desc *d, mmla_proj
 typedef struct project_job {
     const mmla_project_plan *plan;
     mmla_project_args args;
+    void *wide; /* or NULL */
 } project_job;
 
+/* A wide weight is made by the call itself, so that a graph has both. */
 static mmla_status project_run(void *job, void *workspace, void *stream) {
     const project_job *j = job;
-    return mmla_project_run(j->plan, &j->args, workspace, stream);
+    mmla_project_args args = j->args;
+    args.weight_wide = j->wide;
+    if (j->wide != NULL) {
+        const mmla_project_widen_args widen = {.weight = args.weight,
+                                               .weight_scale = args.weight_scale,
+                                               .wide = j->wide,
+                                               .error = args.error};
+        MMLA_RETURN_IF_FAILED(mmla_project_widen(j->plan, &widen, stream));
+    }
+    return mmla_project_run(j->plan, &args, workspace, stream);
 }
 
 mmla_status device_call_project(device_call *call,
                                 const mmla_project_plan *plan,
                                 const mmla_project_desc *desc,
-                                const mmla_project_args *args) {
-    project_job job = {plan, *args};
+                                const mmla_project_args *args,
+                                void *wide) {
+    /* Without a token no array is on the device, and the weight cannot be read there. */
+    project_job job = {plan, *args, args->n_tokens > 0 ? wide : NULL};
     device_run run;
     device_run_begin(call, &run);
     device_stage_project(&run.stage, desc, &job.args);
+    device_stage_add(&run.stage, "wide", &job.wide, (int64_t)mmla_project_wide_bytes(plan), 128,
+                     DEVICE_SCRATCH);
     return device_run_finish(call, &run, project_run, &job, args->error);
 }

@@ -41,9 +41,17 @@ typedef struct mmla_project_args {
     const void *x_scale;         /* see mmla_scale_layout */
     const uint8_t *weight;       /* e4m3 [G, rank, 4096], 16-byte aligned */
     const uint8_t *weight_scale; /* ue8m0 [G, rank, 128] */
-    uint16_t *z;                 /* bf16 [T, G, rank] */
-    mmla_error *error;           /* may be NULL */
+    const void *weight_wide; /* the same weight by mmla_project_widen, 128-byte aligned, or NULL */
+    uint16_t *z;             /* bf16 [T, G, rank] */
+    mmla_error *error;       /* may be NULL */
 } mmla_project_args;
+
+typedef struct mmla_project_widen_args {
+    const uint8_t *weight;       /* as in mmla_project_args */
+    const uint8_t *weight_scale; /* the same */
+    void *wide;                  /* mmla_project_wide_bytes, 128-byte aligned */
+    mmla_error *error;           /* may be NULL */
+} mmla_project_widen_args;
 
 typedef struct mmla_project_plan mmla_project_plan;
 
@@ -58,6 +66,30 @@ MMLA_API void mmla_project_plan_destroy(mmla_project_plan *plan);
 MMLA_API size_t mmla_project_workspace_bytes(const mmla_project_plan *plan);
 MMLA_API const char *mmla_project_plan_implementation(const mmla_project_plan *plan);
 
+/* mmla_project_wide_bytes - of a weight made wide; 0 where the plan's implementation has no use for
+ * one: on the CPU, and on GPUs other than Hopper. There it is 8,200 bytes a row, of which a group
+ * has a multiple of 256. */
+MMLA_API size_t mmla_project_wide_bytes(const mmla_project_plan *plan);
+
+/* mmla_project_widen - a weight for calls of many tokens, once, when it is loaded.
+ *
+ * Codes times their scales become fp16, relative to the largest scale of their row, in an order
+ * that the kernels for many tokens read as it is, so that no call has to convert them again. Any
+ * plan of the same device, n_groups and rank may be given the result. Its bytes belong to this
+ * version of the library.
+ *
+ * memory   wide must not overlap what it is made of; all is device memory
+ * stream   one kernel, which may be captured, and which finishes later
+ * errors   MMLA_E_NULL, MMLA_E_ALIGNMENT; MMLA_E_NO_IMPLEMENTATION: mmla_project_wide_bytes is 0.
+ *          Nothing is written. MMLA_E_LAUNCH: the stream took no kernel
+ * edges    a NaN stays one in the results of its row
+ * source   src/ops/project/project_wide.h
+ * since    0.1
+ */
+MMLA_API mmla_status mmla_project_widen(const mmla_project_plan *plan,
+                                        const mmla_project_widen_args *args,
+                                        void *stream);
+
 /* mmla_project_run
  *
  *     z[t][g][n] = bf16( sum over k of x[t][g][k] * 2^(sx - 127) * weight[g][n][k] * 2^(sw - 127) )
@@ -67,6 +99,11 @@ MMLA_API const char *mmla_project_plan_implementation(const mmla_project_plan *p
  * infinite, or NaN where parts of it overflowed with both signs. The bits of a token's z depend
  * neither on the other tokens of the call nor on the number of threads; from device to device they
  * differ within the stated tolerance.
+ *
+ * With weight_wide, which is ignored where mmla_project_wide_bytes is 0, a call of many tokens takes
+ * it in place of weight and is faster; it still reads weight where a row's scales lie too far apart
+ * for fp16. Such calls sum in another order, so a token's bits then depend on the number of tokens
+ * of the call, though not on what those are. The tolerance is the same.
  *
  * memory   no alignment of z beyond 2; workspace 64-byte aligned
  * stream   the CPU runs before it returns and takes NULL; a CUDA device is given one kernel, which may

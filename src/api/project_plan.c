@@ -10,7 +10,8 @@ enum {
     GROUPS_MAX = MMLA_HEADS_MAX / MMLA_HEADS_PER_GROUP,
     RANK_MAX = 65536,
     RANK_DEFAULT = 1024,
-    OPERAND_ALIGNMENT = 16
+    OPERAND_ALIGNMENT = 16,
+    WIDE_ALIGNMENT = 128
 };
 
 struct mmla_project_plan {
@@ -87,6 +88,29 @@ const char *mmla_project_plan_implementation(const mmla_project_plan *plan) {
     return plan->base.impl->name;
 }
 
+size_t mmla_project_wide_bytes(const mmla_project_plan *plan) {
+    const mmla_project_impl *impl = impl_of(plan);
+    return impl->wide_bytes != NULL ? impl->wide_bytes(&plan->problem) : 0;
+}
+
+mmla_status mmla_project_widen(const mmla_project_plan *plan,
+                               const mmla_project_widen_args *args,
+                               void *stream) {
+    if (args == NULL) {
+        return MMLA_E_NULL;
+    }
+    mmla_error *err = args->error;
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "plan", plan, 1));
+    if (impl_of(plan)->widen == NULL) {
+        return mmla_error_set(err, MMLA_E_NO_IMPLEMENTATION, "plan",
+                              "runs %s, which has no use for a wide weight", plan->base.impl->name);
+    }
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "weight", args->weight, OPERAND_ALIGNMENT));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "weight_scale", args->weight_scale, 1));
+    MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "wide", args->wide, WIDE_ALIGNMENT));
+    return impl_of(plan)->widen(&plan->problem, args, stream);
+}
+
 mmla_status mmla_project_run(const mmla_project_plan *plan,
                              const mmla_project_args *args,
                              void *workspace,
@@ -106,6 +130,10 @@ mmla_status mmla_project_run(const mmla_project_plan *plan,
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "x_scale", args->x_scale, packed ? 4 : 1));
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "weight", args->weight, OPERAND_ALIGNMENT));
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "weight_scale", args->weight_scale, 1));
+    if (args->weight_wide != NULL && impl_of(plan)->widen != NULL) {
+        MMLA_RETURN_IF_FAILED(
+            mmla_check_pointer(err, "weight_wide", args->weight_wide, WIDE_ALIGNMENT));
+    }
     MMLA_RETURN_IF_FAILED(mmla_check_pointer(err, "z", args->z, sizeof *args->z));
     if (impl_of(plan)->thread_bytes > 0) {
         MMLA_RETURN_IF_FAILED(

@@ -182,6 +182,131 @@ static void run_of_no_token_needs_no_pointer(void **state) {
     mmla_project_plan_destroy(plan);
 }
 
+/* On a CPU no implementation has a use for a wide weight. */
+static void plan_of_a_cpu_has_no_wide_weight(void **state) {
+    struct fixture *f = *state;
+    static const char *const names[] = {NULL, "portable", "reference"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        mmla_project_desc desc = good;
+        desc.implementation = names[i];
+        mmla_project_plan *plan;
+        assert_int_equal(mmla_project_plan_create(f->ctx, &desc, &plan, NULL), MMLA_OK);
+        assert_int_equal(mmla_project_wide_bytes(plan), 0);
+        mmla_project_plan_destroy(plan);
+    }
+}
+
+/* Whatever else is wrong with the arguments. */
+static void widen_without_a_use_is_refused(void **state) {
+    struct fixture *f = *state;
+    mmla_project_plan *plan;
+    assert_int_equal(mmla_project_plan_create(f->ctx, &good, &plan, NULL), MMLA_OK);
+    test_buffer w = test_buffer_create(16 * 4096, 16), w_scale = test_buffer_create(16 * 128, 1);
+    test_buffer wide = test_buffer_create(256, 128);
+    const mmla_project_widen_args right = {
+        .weight = w.data, .weight_scale = w_scale.data, .wide = wide.data, .error = &f->err};
+    const mmla_project_widen_args empty = {.error = &f->err};
+    const mmla_project_widen_args *const both[] = {&right, &empty};
+    for (size_t i = 0; i < 2; i++) {
+        memset(&f->err, 0, sizeof f->err);
+        assert_int_equal(mmla_project_widen(plan, both[i], NULL), MMLA_E_NO_IMPLEMENTATION);
+        assert_int_equal(f->err.status, MMLA_E_NO_IMPLEMENTATION);
+        assert_string_equal(f->err.argument, "plan");
+        assert_non_null(strstr(f->err.message, mmla_project_plan_implementation(plan)));
+    }
+    assert_int_equal(mmla_project_widen(plan, &(mmla_project_widen_args){0}, NULL),
+                     MMLA_E_NO_IMPLEMENTATION);
+    assert_true(test_buffer_is_untouched(&wide, 0, wide.bytes));
+    assert_int_equal(mmla_project_widen(plan, NULL, NULL), MMLA_E_NULL);
+    assert_int_equal(mmla_project_widen(NULL, NULL, NULL), MMLA_E_NULL);
+    assert_int_equal(mmla_project_widen(NULL, &right, NULL), MMLA_E_NULL);
+    assert_string_equal(f->err.argument, "plan");
+    test_buffer_destroy(&w);
+    test_buffer_destroy(&w_scale);
+    test_buffer_destroy(&wide);
+    mmla_project_plan_destroy(plan);
+}
+
+/* Not even its alignment is looked at. */
+static void run_without_a_use_ignores_the_wide_weight(void **state) {
+    struct fixture *f = *state;
+    mmla_project_plan *plan;
+    assert_int_equal(mmla_project_plan_create(f->ctx, &good, &plan, NULL), MMLA_OK);
+    test_buffer x = test_buffer_create(2 * 4096, 16), x_scale = test_buffer_create(1024, 4);
+    test_buffer w = test_buffer_create(16 * 4096, 16), w_scale = test_buffer_create(16 * 128, 1);
+    test_buffer z = test_buffer_create(32, 2), without = test_buffer_create(32, 2);
+    test_buffer work = test_buffer_create(mmla_project_workspace_bytes(plan), 64);
+    test_buffer wide = test_buffer_create(256, 1);
+    mmla_project_args a = {.n_tokens = 1,
+                           .x = x.data,
+                           .x_scale = x_scale.data,
+                           .weight = w.data,
+                           .weight_scale = w_scale.data,
+                           .z = without.data};
+    assert_int_equal(mmla_project_run(plan, &a, work.data, NULL), MMLA_OK);
+    a.z = z.data;
+    a.weight_wide = wide.data;
+    assert_int_equal(mmla_project_run(plan, &a, work.data, NULL), MMLA_OK);
+    assert_false(test_buffer_is_untouched(&z, 0, z.bytes));
+    assert_memory_equal(z.data, without.data, z.bytes);
+    test_buffer *const all[] = {&x, &x_scale, &w, &w_scale, &z, &without, &work, &wide};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        assert_true(test_buffer_is_intact(all[i]));
+        test_buffer_destroy(all[i]);
+    }
+    mmla_project_plan_destroy(plan);
+}
+
+/* What a GPU's plan asks of the pointers; no kernel runs. */
+static void wide_weight_of_a_gpu_is_checked(void **state) {
+    struct fixture *f = *state;
+    const mmla_context_options options = {.device = MMLA_CUDA(0)};
+    mmla_context *ctx;
+    if (mmla_context_create(&options, &ctx, NULL) != MMLA_OK) {
+        skip();
+    }
+    mmla_project_plan *plan;
+    assert_int_equal(mmla_project_plan_create(ctx, &good, &plan, NULL), MMLA_OK);
+    const size_t bytes = mmla_project_wide_bytes(plan);
+    if (bytes == 0) {
+        mmla_project_plan_destroy(plan);
+        mmla_context_destroy(ctx);
+        skip();
+    }
+    assert_int_equal(bytes, 2 * 256 * 8200); /* two groups' 8 rows, filled up to 256 each */
+    static uint8_t memory[512];
+    uint8_t *const aligned = memory + (128 - (uintptr_t)memory % 128) % 128;
+    static const char *const names[] = {"weight", "weight_scale", "wide"};
+    for (int missing = 0; missing < 2; missing++) {
+        for (int i = 0; i < 3; i++) {
+            if (i == 1 && !missing) {
+                continue; /* bytes: no alignment to miss */
+            }
+            mmla_project_widen_args a = {
+                .weight = aligned, .weight_scale = aligned, .wide = aligned, .error = &f->err};
+            a.weight = i == 0 ? (missing ? NULL : aligned + 8) : a.weight;
+            a.weight_scale = i == 1 ? NULL : a.weight_scale;
+            a.wide = i == 2 ? (missing ? NULL : aligned + 64) : a.wide;
+            memset(&f->err, 0, sizeof f->err);
+            assert_int_equal(mmla_project_widen(plan, &a, NULL),
+                             missing ? MMLA_E_NULL : MMLA_E_ALIGNMENT);
+            assert_string_equal(f->err.argument, names[i]);
+        }
+    }
+    const mmla_project_args a = {.n_tokens = 1,
+                                 .x = aligned,
+                                 .x_scale = aligned,
+                                 .weight = aligned,
+                                 .weight_scale = aligned,
+                                 .weight_wide = aligned + 64,
+                                 .z = (uint16_t *)(void *)aligned,
+                                 .error = &f->err};
+    assert_int_equal(mmla_project_run(plan, &a, NULL, NULL), MMLA_E_ALIGNMENT);
+    assert_string_equal(f->err.argument, "weight_wide");
+    mmla_project_plan_destroy(plan);
+    mmla_context_destroy(ctx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_refuses_each_wrong_field),
@@ -189,6 +314,10 @@ int main(void) {
         cmocka_unit_test(plan_takes_the_limits_of_every_field),
         cmocka_unit_test(run_refuses_each_wrong_argument),
         cmocka_unit_test(run_of_no_token_needs_no_pointer),
+        cmocka_unit_test(plan_of_a_cpu_has_no_wide_weight),
+        cmocka_unit_test(widen_without_a_use_is_refused),
+        cmocka_unit_test(run_without_a_use_ignores_the_wide_weight),
+        cmocka_unit_test(wide_weight_of_a_gpu_is_checked),
     };
     return cmocka_run_group_tests_name("project_plan", tests, setup, teardown);
 }

@@ -108,7 +108,7 @@ void project_fixture_fill(
 }
 
 /* The implementations of GPUs, and how many of them GPU 0 has; their runs are on copies of the arrays. */
-static const char *const on_gpu[] = {"mma", "wgmma"};
+static const char *const on_gpu[] = {"mma", "wgmma", "wgmma wide"};
 
 const char *project_on_gpu(size_t idx) {
     return on_gpu[idx];
@@ -119,7 +119,7 @@ size_t project_n_on_gpu(void) {
     if (mmla_gpu_count() == 0 || mmla_gpu_open(0, &gpu, NULL) != MMLA_OK) {
         return 0;
     }
-    return gpu.features & MMLA_GPU_SM90A ? 2 : 1;
+    return gpu.features & MMLA_GPU_SM90A ? 3 : 1;
 }
 
 const char *project_implementation(const project_fixture *f, size_t idx) {
@@ -128,27 +128,58 @@ const char *project_implementation(const project_fixture *f, size_t idx) {
 }
 
 static bool is_on_gpu(const char *name) {
-    return strcmp(name, on_gpu[0]) == 0 || strcmp(name, on_gpu[1]) == 0;
+    for (size_t i = 0; i < sizeof on_gpu / sizeof on_gpu[0]; i++) {
+        if (strcmp(name, on_gpu[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
-static void run_on_gpu(const project_fixture *f, const mmla_project_plan *plan) {
+bool project_is_wide(const char *name) {
+    return strcmp(name, on_gpu[2]) == 0;
+}
+
+/* The call's weight, wide, by the GPU's own memory. */
+static void
+widen_on_gpu(const mmla_project_plan *plan, mmla_project_args *args, uint8_t *wide, void *stream) {
+    const mmla_project_widen_args widen = {.weight = args->weight,
+                                           .weight_scale = args->weight_scale,
+                                           .wide = wide,
+                                           .error = args->error};
+    assert_int_equal(mmla_project_widen(plan, &widen, stream), MMLA_OK);
+    args->weight_wide = wide;
+}
+
+static void run_on_gpu(const project_fixture *f, const mmla_project_plan *plan, bool is_wide) {
     static const size_t pointers[] = {
-        offsetof(mmla_project_args, x), offsetof(mmla_project_args, x_scale),
+        offsetof(mmla_project_args, x),      offsetof(mmla_project_args, x_scale),
         offsetof(mmla_project_args, weight), offsetof(mmla_project_args, weight_scale),
-        offsetof(mmla_project_args, z)};
-    const test_buffer *const all[] = {&f->x, &f->x_scale, &f->weight, &f->weight_scale, &f->z};
+        offsetof(mmla_project_args, z),      offsetof(mmla_project_args, weight_wide)};
+    test_buffer wide = test_buffer_create(is_wide ? mmla_project_wide_bytes(plan) : 0, 128);
+    const test_buffer *const all[] = {&f->x, &f->x_scale, &f->weight, &f->weight_scale,
+                                      &f->z, &wide};
     mmla_project_args args = f->args;
+    args.weight_wide = is_wide ? wide.data : NULL;
     test_mirror m;
     assert_true(test_mirror_open(&m));
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 5 + is_wide; i++) {
         test_mirror_add_buffer(&m, all[i]);
     }
     test_mirror_move(&m, &args, pointers, sizeof pointers / sizeof pointers[0]);
     test_mirror_push(&m);
+    if (is_wide) {
+        widen_on_gpu(plan, &args, (uint8_t *)args.weight_wide, m.stream);
+    }
     assert_int_equal(mmla_project_workspace_bytes(plan), 0);
     assert_int_equal(mmla_project_run(plan, &args, NULL, m.stream), MMLA_OK);
     test_mirror_pull(&m, f->z.data);
+    if (is_wide) {
+        test_mirror_pull(&m, wide.data);
+        assert_true(test_buffer_is_intact(&wide));
+    }
     test_mirror_close(&m);
+    test_buffer_destroy(&wide);
 }
 
 static void run_on_cpu(const project_fixture *f, const mmla_project_plan *plan) {
@@ -168,16 +199,16 @@ void project_fixture_run(project_fixture *f, const char *name) {
         const mmla_context_options options = {.device = MMLA_CUDA(0)};
         assert_int_equal(mmla_context_create(&options, &gpu, NULL), MMLA_OK);
     }
-    f->desc.implementation = name;
+    f->desc.implementation = is_gpu && project_is_wide(name) ? on_gpu[1] : name;
     mmla_error err;
     mmla_project_plan *plan;
     if (mmla_project_plan_create(is_gpu ? gpu : f->ctx, &f->desc, &plan, &err) != MMLA_OK) {
         fail_msg("%s", err.message);
     }
-    assert_string_equal(mmla_project_plan_implementation(plan), name);
+    assert_string_equal(mmla_project_plan_implementation(plan), f->desc.implementation);
     test_buffer_poison(&f->z);
     if (is_gpu) {
-        run_on_gpu(f, plan);
+        run_on_gpu(f, plan, project_is_wide(name));
     } else {
         run_on_cpu(f, plan);
     }

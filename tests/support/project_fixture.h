@@ -38,6 +38,9 @@ uint16_t project_z_at(const project_fixture *f, int64_t t, int64_t g, int64_t n)
 size_t project_n_on_gpu(void);
 const char *project_on_gpu(size_t idx);
 
+/* Whether a name is that of an implementation with a wide weight, whose bits follow the number of tokens. */
+bool project_is_wide(const char *name);
+
 /* Name idx of all implementations, those of GPU 0 first; NULL behind the last. */
 const char *project_implementation(const project_fixture *f, size_t idx);
 

@@ -18,7 +18,7 @@ enum {
     MMLA_PROJECT_SCALES = MMLA_PROJECT_DIM / MMLA_PROJECT_GROUP,
     MMLA_PROJECT_SCALE_WORDS = MMLA_PROJECT_SCALES / 4,
     MMLA_PROJECT_RANK_MULTIPLE = 8,
-    MMLA_PROJECT_CLUSTERS_MAX = 14
+    MMLA_PROJECT_CLUSTERS_MAX = 20
 };
 
 typedef struct mmla_project_problem {
@@ -36,15 +36,25 @@ typedef struct mmla_project_impl {
                        const mmla_project_args *args,
                        void *workspace,
                        void *stream);
+    /* For a weight made wide, where there is such a thing: its bytes, and making it. */
+    size_t (*wide_bytes)(const mmla_project_problem *p);
+    mmla_status (*widen)(const mmla_project_problem *p,
+                         const mmla_project_widen_args *args,
+                         void *stream);
 } mmla_project_impl;
 
-#define VARIANT(name, device, features, by_name_only, thread_bytes, run, prepare) \
+#define VARIANT(name, device, features, by_name_only, thread_bytes, run, prepare, wide_bytes, \
+                widen)                                                                        \
     mmla_status run(const mmla_project_problem *, const mmla_project_args *, void *, void *);
 #include "ops/project/project_variants.inc"
 #undef VARIANT
 #if defined(MMLA_HAVE_CUDA)
 mmla_status mmla_project_mma_prepare(void *problem, mmla_error *err);
 mmla_status mmla_project_wgmma_prepare(void *problem, mmla_error *err);
+size_t mmla_project_wgmma_wide_bytes(const mmla_project_problem *p);
+mmla_status mmla_project_wgmma_widen(const mmla_project_problem *p,
+                                     const mmla_project_widen_args *args,
+                                     void *stream);
 #endif
 
 /* The list, in order of preference. */

@@ -3,14 +3,21 @@
 #include "ops/project/project.h"
 #include "ops/project/project_tile.h"
 
-#define VARIANT(name, device, features, by_name_only, thread_bytes, run, prepare) \
-    static const mmla_project_impl impl_##name = {                                \
-        {"project", #name, device, features, NULL, by_name_only, prepare}, thread_bytes, run};
+#define VARIANT(name, device, features, by_name_only, thread_bytes, run, prepare, wide_bytes, \
+                widen)                                                                        \
+    static const mmla_project_impl impl_##name = {                                            \
+        {"project", #name, device, features, NULL, by_name_only, prepare},                    \
+        thread_bytes,                                                                         \
+        run,                                                                                  \
+        wide_bytes,                                                                           \
+        widen};
 #include "ops/project/project_variants.inc"
 #undef VARIANT
 
 static const mmla_impl *const list[] = {
-#define VARIANT(name, device, features, by_name_only, thread_bytes, run, prepare) &impl_##name.base,
+#define VARIANT(name, device, features, by_name_only, thread_bytes, run, prepare, wide_bytes, \
+                widen)                                                                        \
+    &impl_##name.base,
 #include "ops/project/project_variants.inc"
 #undef VARIANT
 };

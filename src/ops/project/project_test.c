@@ -1,15 +1,4 @@
-/* project_test.c - every implementation of project against exact sums.
- *
- * Tolerance. Let z be the exact sum, S the sum of the terms' magnitudes. Every term is exact; an
- * implementation adds them in fp32 along chains of at most 4096 / 8 steps and joins 8 lanes in 3
- * more, so with u = 2^-24 and n = 515 its sum is within E = n u / (1 - n u) * S of z. Sums that
- * are subnormal in fp32 add at most 2^-150 for each of 4096 products, times 2^16 when both rows
- * were shifted down by 2^8 (project_body.inc). Rounding to bf16 adds 2^-8 of the result, or 2^-134.
- *
- * Where the positive terms alone exceed the range of fp32 a partial sum may become +inf, likewise
- * the negative ones -inf, and NaN where both do. An infinity of the sign that the exact sum does
- * not have needs more: every other lane must still have been finite, so |z| is below 16 times the
- * largest float, undoing the shift included.
+/* project_test.c - every implementation of project against exact sums (support/project_exact.h).
  *
  * project_laws_test.c has what needs no exact sums.
  */
@@ -25,6 +14,7 @@
 #include "num/bf16.h"
 #include "num/e4m3.h"
 #include "num/ue8m0.h"
+#include "support/project_exact.h"
 #include "support/project_fixture.h"
 #include "support/rng.h"
 
@@ -32,98 +22,18 @@ enum { K = MMLA_PROJECT_DIM };
 
 static uint64_t seed;
 
-static double value_of(uint8_t code, uint8_t scale) {
-    return ldexp((double)mmla_e4m3_to_f32(code), scale - MMLA_UE8M0_BIAS);
-}
-
-/* Exact sum and sum of magnitudes of every result, and 1 or 2^16 when rows may have been shifted.
- */
-struct exact {
-    double *z, *magnitude, *shift;
-};
-
-static struct exact exact_create(const project_fixture *f) {
-    const int64_t n_groups = f->desc.n_groups;
-    const size_t n = f->z.bytes / 2;
-    struct exact e = {calloc(n, 8), calloc(n, 8), calloc(n, 8)};
-    double *x = malloc(K * sizeof *x);
-    for (int64_t t = 0; t < f->args.n_tokens; t++) {
-        for (int64_t g = 0; g < n_groups; g++) {
-            double shift = 1.0;
-            for (int k = 0; k < K; k++) {
-                const uint8_t scale = *project_x_scale_at(f, t, g, k / 32);
-                x[k] = value_of(project_x_at(f, t, g)[k], scale);
-                shift = scale > 246 ? 0x1p16 : shift;
-            }
-            for (int64_t r = 0; r < f->rank; r++) {
-                const int64_t at = (t * n_groups + g) * f->rank + r;
-                const uint8_t *scales = project_weight_scale_at(f, g, r),
-                              *codes = project_weight_at(f, g, r);
-                e.shift[at] = shift;
-                for (int k = 0; k < K; k++) {
-                    const double term = x[k] * value_of(codes[k], scales[k / 32]);
-                    e.z[at] += term;
-                    e.magnitude[at] += fabs(term);
-                    e.shift[at] = scales[k / 32] > 246 ? 0x1p16 : e.shift[at];
-                }
-            }
-        }
-    }
-    free(x);
-    return e;
-}
-
-static void exact_destroy(struct exact *e) {
-    free(e->z);
-    free(e->magnitude);
-    free(e->shift);
-}
-
-/* Whether a result that is not finite may stand where the exact sum is z. */
-static bool overflow_is_right(double got, double z, double magnitude, double shift) {
-    const bool positive = (magnitude + z) / 2.0 >= 0x1.FFp127;
-    const bool negative = (magnitude - z) / 2.0 >= 0x1.FFp127;
-    if (isnan(got)) {
-        return positive && negative;
-    }
-    const bool sign_of_z = (got > 0.0) == (z > 0.0);
-    return (got > 0.0 ? positive : negative) && (sign_of_z || fabs(z) < 0x1p132 * shift);
-}
-
-/* Fraction of the tolerance that was used. */
-static double check_exact(const project_fixture *f, const struct exact *e, const char *name) {
-    const double u = 515 * 0x1p-24, relative = u / (1 - u);
-    double worst = 0.0;
-    for (size_t i = 0; i < f->z.bytes / 2; i++) {
-        const double got = mmla_bf16_to_f32(((const uint16_t *)f->z.data)[i]);
-        const double sum_error = relative * e->magnitude[i] + K * 0x1p-150 * e->shift[i];
-        const double allowed = sum_error + fmax(0x1p-8 * (fabs(e->z[i]) + sum_error), 0x1p-134);
-        if (!isfinite(got) &&
-            overflow_is_right(got, e->z[i], e->magnitude[i] + 2.0 * sum_error, e->shift[i])) {
-            continue;
-        }
-        const double used = fabs(got - e->z[i]) / allowed;
-        if (!(used <= 1.0)) {
-            fail_msg("%s z[%zu]: got %.9g, want %.9g, allowed difference %.3g", name, i, got,
-                     e->z[i], allowed);
-        }
-        worst = fmax(worst, used);
-    }
-    return worst;
-}
-
 /* Every implementation against exact sums. */
 static void check_all(project_fixture *f) {
-    struct exact e = exact_create(f);
+    project_exact e = project_exact_create(f);
     double worst = 0.0;
     const char *name;
     for (size_t i = 0; (name = project_implementation(f, i)) != NULL; i++) {
         project_fixture_run(f, name);
-        worst = fmax(worst, check_exact(f, &e, name));
+        worst = fmax(worst, project_exact_check(f, &e, name));
     }
     printf("# %lld tokens, %d groups, rank %d: worst %.2f of the tolerance\n",
            (long long)f->args.n_tokens, (int)f->desc.n_groups, (int)f->rank, worst);
-    exact_destroy(&e);
+    project_exact_destroy(&e);
 }
 
 static void project_every_shape_matches_exact_sums(void **state) {

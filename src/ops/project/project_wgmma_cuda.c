@@ -4,11 +4,12 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ops/project/project_wide_cuda.h"
 
-/* A kernel for tiles of so many tokens. */
+/* A kernel for tiles of so many tokens; with wide weight, of rows. */
 struct kernel {
     const void *address;
-    int32_t tokens;
+    int32_t size;
 };
 
 #define KERNEL(tokens) {(const void *)project_wgmma_block_sm90a_n##tokens, tokens},
@@ -24,13 +25,29 @@ struct spread {
 };
 static const struct spread spreads[] = {{4, 1}, {4, 2}, {1, 8}};
 
+#define KERNEL(rows) {(const void *)project_wide_sm90a_n##rows, rows},
+static const struct kernel wide_kernels[] = {MMLA_PROJECT_WIDE_KERNELS(KERNEL)};
+#undef KERNEL
+
+/* Launches with wide weight: which of those kernels, tiles of tokens and parts of K of a cluster; cycles of a step, and
+ * of a tile's end, on an H200. */
+struct wide {
+    int32_t kernel, sharers, splits;
+    int64_t step, end;
+};
+static const struct wide wides[] = {
+    {2, 2, 1, 1036, 4000}, {1, 2, 1, 556, 2400}, {1, 1, 1, 580, 2400},
+    {1, 1, 2, 556, 7000},  {1, 1, 4, 556, 7000}, {0, 1, 2, 420, 6000},
+};
+
 enum {
+    N_WIDES = sizeof wides / sizeof wides[0],
     N_BLOCKS = sizeof blocks / sizeof blocks[0],
     N_SPLITS = sizeof splits / sizeof splits[0],
     N_SPREADS = sizeof spreads / sizeof spreads[0]
 };
 
-static_assert(N_SPLITS * N_SPREADS + N_BLOCKS == MMLA_PROJECT_CLUSTERS_MAX,
+static_assert(N_SPLITS * N_SPREADS + N_BLOCKS + N_WIDES == MMLA_PROJECT_CLUSTERS_MAX,
               "every launch has its count");
 
 /* Places of their counts in a problem. */
@@ -39,6 +56,10 @@ static int split_count(int kernel, int spread) {
 }
 static int block_count(int kernel) {
     return N_SPLITS * N_SPREADS + kernel;
+}
+
+static int wide_count(int wide) {
+    return block_count(N_BLOCKS) + wide;
 }
 
 static int32_t turns_of(const struct spread *s) {
@@ -53,7 +74,7 @@ static mmla_gpu_launch split_launch(int kernel, int spread) {
         .grid = {0, 1, 1},
         .block = (uint32_t)(s->groups * MMLA_PROJECT_WG_THREADS),
         .smem_bytes =
-            (uint32_t)MMLA_PROJECT_WG_SPLIT_SMEM(splits[kernel].tokens, s->groups, turns_of(s)),
+            (uint32_t)MMLA_PROJECT_WG_SPLIT_SMEM(splits[kernel].size, s->groups, turns_of(s)),
         .cluster = (uint32_t)s->ctas,
     };
 }
@@ -63,8 +84,19 @@ static mmla_gpu_launch block_launch(int kernel) {
         .kernel = blocks[kernel].address,
         .grid = {0, 1, 1},
         .block = MMLA_PROJECT_WG_BLOCK_THREADS,
-        .smem_bytes = (uint32_t)MMLA_PROJECT_WG_BLOCK_SMEM(blocks[kernel].tokens),
+        .smem_bytes = (uint32_t)MMLA_PROJECT_WG_BLOCK_SMEM(blocks[kernel].size),
         .cluster = MMLA_PROJECT_WG_BLOCK_CTAS,
+    };
+}
+
+static mmla_gpu_launch wide_launch(const struct wide *w) {
+    const struct kernel *kernel = &wide_kernels[w->kernel];
+    return (mmla_gpu_launch){
+        .kernel = kernel->address,
+        .grid = {0, 1, 1},
+        .block = MMLA_PROJECT_WIDE_THREADS,
+        .smem_bytes = (uint32_t)MMLA_PROJECT_WIDE_SMEM(kernel->size),
+        .cluster = (uint32_t)(w->sharers * w->splits),
     };
 }
 
@@ -90,7 +122,7 @@ split_cycles(const mmla_project_problem *p, int64_t n_tiles, int kernel, int spr
     /* Warpgroups on the multiprocessor that has most. */
     const int64_t ctas = (n_tiles < at_once ? n_tiles : at_once) * s->ctas;
     const int64_t groups = mmla_project_tiles(ctas, p->gpu.n_sms) * s->groups;
-    const int64_t turn = groups * (MMLA_PROJECT_WG_ROWS + splits[kernel].tokens) * ROW;
+    const int64_t turn = groups * (MMLA_PROJECT_WG_ROWS + splits[kernel].size) * ROW;
     const int64_t join = s->ctas > 1 ? JOIN + JOIN_CTA * s->ctas : 0;
     return BEGIN + mmla_project_tiles(n_tiles, at_once) * (turns_of(s) * turn + join);
 }
@@ -102,62 +134,152 @@ static int64_t block_cycles(const mmla_project_problem *p, int64_t n_tiles, int 
     if (at_once == 0) {
         return INT64_MAX;
     }
-    const int64_t step = STEP_CYCLES + STEP_TOKEN_QUARTERS * blocks[kernel].tokens / 4;
+    const int64_t step = STEP_CYCLES + STEP_TOKEN_QUARTERS * blocks[kernel].size / 4;
     return BEGIN + mmla_project_tiles(n_tiles, at_once) * (END + MMLA_PROJECT_STEPS * step);
 }
 
-/* The launch that should be fastest. */
-static mmla_gpu_launch
-launch_pick(const mmla_project_problem *p, int64_t n_tokens, int64_t *n_tiles) {
-    mmla_gpu_launch best = {0};
-    int64_t least = INT64_MAX;
+/* Of tiles that a cluster has with wide weight; with several parts of K it has one. */
+static int64_t wide_cycles(const mmla_project_problem *p, int64_t n_tiles, int wide) {
+    enum { BEGIN = 13500 };
+    const struct wide *w = &wides[wide];
+    const int64_t at_once = p->clusters[wide_count(wide)];
+    if (at_once == 0) {
+        return INT64_MAX;
+    }
+    const int64_t turn = w->end + MMLA_PROJECT_STEPS / w->splits * w->step;
+    return w->splits == 1 ? BEGIN + mmla_project_tiles(n_tiles, at_once) * turn
+                          : mmla_project_tiles(n_tiles, at_once) * (BEGIN + turn);
+}
+
+/* A launch, how many tiles it has, and which of the wide ones it is, or none. */
+struct choice {
+    mmla_gpu_launch launch;
+    int64_t n_tiles, cycles;
+    const struct wide *wide;
+};
+
+static void split_choose(const mmla_project_problem *p, int64_t n_tokens, struct choice *best) {
     for (int i = 0; i < N_SPLITS; i++) {
-        const int64_t tiles = tiles_of(p, n_tokens, MMLA_PROJECT_WG_ROWS, splits[i].tokens);
+        const int64_t tiles = tiles_of(p, n_tokens, MMLA_PROJECT_WG_ROWS, splits[i].size);
         for (int j = 0; j < N_SPREADS; j++) {
             const int64_t cycles = split_cycles(p, tiles, i, j);
-            if (cycles < least) {
-                least = cycles;
-                best = split_launch(i, j);
-                best.grid[0] = (uint32_t)(tiles * spreads[j].ctas);
-                *n_tiles = tiles * spreads[j].ctas;
+            if (cycles < best->cycles) {
+                *best = (struct choice){split_launch(i, j), tiles * spreads[j].ctas, cycles, NULL};
+                best->launch.grid[0] = (uint32_t)(tiles * spreads[j].ctas);
             }
         }
     }
+}
+
+static void block_choose(const mmla_project_problem *p, int64_t n_tokens, struct choice *best) {
+    enum { CTAS = MMLA_PROJECT_WG_BLOCK_CTAS };
     for (int i = 0; i < N_BLOCKS; i++) {
-        enum { CTAS = MMLA_PROJECT_WG_BLOCK_CTAS };
         const int64_t tiles =
-            tiles_of(p, n_tokens, CTAS * MMLA_PROJECT_WG_BLOCK_ROWS, blocks[i].tokens);
+            tiles_of(p, n_tokens, CTAS * MMLA_PROJECT_WG_BLOCK_ROWS, blocks[i].size);
         const int64_t cycles = block_cycles(p, tiles, i);
-        if (cycles < least) {
-            least = cycles;
-            best = block_launch(i);
+        if (cycles < best->cycles) {
             const int64_t at_once = p->clusters[block_count(i)];
-            best.grid[0] = (uint32_t)(CTAS * (tiles < at_once ? tiles : at_once));
-            *n_tiles = tiles;
+            *best = (struct choice){block_launch(i), tiles, cycles, NULL};
+            best->launch.grid[0] = (uint32_t)(CTAS * (tiles < at_once ? tiles : at_once));
         }
     }
-    return best;
+}
+
+static struct choice wide_choice(const mmla_project_problem *p, int64_t n_tokens, int wide) {
+    const struct wide *w = &wides[wide];
+    const int64_t at_once = p->clusters[wide_count(wide)];
+    const int64_t tiles =
+        tiles_of(p, n_tokens, wide_kernels[w->kernel].size, w->sharers * MMLA_PROJECT_WIDE_TOKENS);
+    const int64_t clusters = w->splits > 1 || tiles < at_once ? tiles : at_once;
+    struct choice choice = {wide_launch(w), tiles, wide_cycles(p, tiles, wide), w};
+    choice.launch.grid[0] = (uint32_t)clusters * choice.launch.cluster;
+    return choice;
+}
+
+static void wide_choose(const mmla_project_problem *p, int64_t n_tokens, struct choice *best) {
+    for (int i = 0; i < N_WIDES; i++) {
+        const struct choice choice = wide_choice(p, n_tokens, i);
+        if (choice.cycles < best->cycles) {
+            *best = choice;
+        }
+    }
+}
+
+static mmla_status
+launch_prepare(mmla_project_problem *p, const mmla_gpu_launch *launch, int count, mmla_error *err) {
+    MMLA_RETURN_IF_FAILED(
+        mmla_gpu_kernel_load(&p->gpu, launch->kernel, (int32_t)launch->smem_bytes, err));
+    return mmla_gpu_clusters_get(&p->gpu, launch, &p->clusters[count], err);
 }
 
 mmla_status mmla_project_wgmma_prepare(void *problem, mmla_error *err) {
     mmla_project_problem *p = problem;
     for (int i = 0; i < N_BLOCKS; i++) {
         const mmla_gpu_launch launch = block_launch(i);
-        MMLA_RETURN_IF_FAILED(
-            mmla_gpu_kernel_load(&p->gpu, launch.kernel, (int32_t)launch.smem_bytes, err));
-        MMLA_RETURN_IF_FAILED(
-            mmla_gpu_clusters_get(&p->gpu, &launch, &p->clusters[block_count(i)], err));
+        MMLA_RETURN_IF_FAILED(launch_prepare(p, &launch, block_count(i), err));
     }
-    for (int i = 0; i < N_SPLITS; i++) {
-        for (int j = 0; j < N_SPREADS; j++) {
-            const mmla_gpu_launch launch = split_launch(i, j);
-            MMLA_RETURN_IF_FAILED(
-                mmla_gpu_kernel_load(&p->gpu, launch.kernel, (int32_t)launch.smem_bytes, err));
-            MMLA_RETURN_IF_FAILED(
-                mmla_gpu_clusters_get(&p->gpu, &launch, &p->clusters[split_count(i, j)], err));
-        }
+    for (int i = 0; i < N_SPLITS * N_SPREADS; i++) {
+        const mmla_gpu_launch launch = split_launch(i / N_SPREADS, i % N_SPREADS);
+        MMLA_RETURN_IF_FAILED(
+            launch_prepare(p, &launch, split_count(i / N_SPREADS, i % N_SPREADS), err));
     }
-    return MMLA_OK;
+    for (int i = 0; i < N_WIDES; i++) {
+        const mmla_gpu_launch launch = wide_launch(&wides[i]);
+        MMLA_RETURN_IF_FAILED(launch_prepare(p, &launch, wide_count(i), err));
+    }
+    return mmla_gpu_kernel_load(&p->gpu, (const void *)project_widen_sm90a, 0, err);
+}
+
+size_t mmla_project_wgmma_wide_bytes(const mmla_project_problem *p) {
+    return (size_t)mmla_project_wide_bytes_of(p->desc.rank, p->desc.n_groups);
+}
+
+mmla_status mmla_project_wgmma_widen(const mmla_project_problem *p,
+                                     const mmla_project_widen_args *args,
+                                     void *stream) {
+    const int64_t codes = mmla_project_wide_codes_bytes(p->desc.rank, p->desc.n_groups);
+    const int64_t factors = mmla_project_wide_factors_bytes(p->desc.rank, p->desc.n_groups);
+    uint8_t *wide = args->wide;
+    const mmla_project_widen_params params = {
+        .p = {.n_groups = p->desc.n_groups,
+              .rank = p->desc.rank,
+              .weight = args->weight,
+              .weight_scale = args->weight_scale,
+              .weight_scale_in_words = mmla_project_is_aligned(args->weight_scale, 4)},
+        .codes = wide,
+        .factors = (float *)(void *)(wide + codes),
+        .marks = (int32_t *)(void *)(wide + codes + factors),
+    };
+    enum { BLOCK_ROWS = MMLA_PROJECT_WIDE_WIDEN_THREADS / MMLA_PROJECT_WARP };
+    const int64_t rows = p->desc.n_groups * mmla_project_wide_rows(p->desc.rank);
+    const mmla_gpu_launch launch = {
+        .kernel = (const void *)project_widen_sm90a,
+        .grid = {(uint32_t)(rows / BLOCK_ROWS), 1, 1},
+        .block = MMLA_PROJECT_WIDE_WIDEN_THREADS,
+    };
+    return mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error);
+}
+
+/* What the kernel of a choice is told besides. */
+static mmla_project_wide_params wide_params_get(const mmla_project_problem *p,
+                                                const mmla_project_args *args,
+                                                const struct choice *choice) {
+    const struct wide *w = choice->wide;
+    const uint8_t *wide = args->weight_wide;
+    const int64_t codes = mmla_project_wide_codes_bytes(p->desc.rank, p->desc.n_groups);
+    const int64_t factors = mmla_project_wide_factors_bytes(p->desc.rank, p->desc.n_groups);
+    return (mmla_project_wide_params){
+        .p = mmla_project_params_get(p, args),
+        .codes = wide,
+        .factors = (const float *)(const void *)(wide + codes),
+        .marks = (const int32_t *)(const void *)(wide + codes + factors),
+        .sharers = w->sharers,
+        .splits = w->splits,
+        .row_tiles = (uint32_t)mmla_project_tiles(p->desc.rank, wide_kernels[w->kernel].size),
+        .token_tiles =
+            (uint32_t)mmla_project_tiles(args->n_tokens, w->sharers * MMLA_PROJECT_WIDE_TOKENS),
+        .n_tiles = (uint32_t)choice->n_tiles,
+    };
 }
 
 mmla_status mmla_project_wgmma(const mmla_project_problem *p,
@@ -165,13 +287,21 @@ mmla_status mmla_project_wgmma(const mmla_project_problem *p,
                                void *workspace,
                                void *stream) {
     (void)workspace;
-    int64_t n_tiles = 0;
-    const mmla_gpu_launch launch = launch_pick(p, args->n_tokens, &n_tiles);
-    if (n_tiles > INT32_MAX) {
+    struct choice best = {.cycles = INT64_MAX};
+    split_choose(p, args->n_tokens, &best);
+    block_choose(p, args->n_tokens, &best);
+    if (args->weight_wide != NULL) {
+        wide_choose(p, args->n_tokens, &best);
+    }
+    if (best.n_tiles > INT32_MAX) {
         return mmla_error_set(args->error, MMLA_E_SHAPE, "n_tokens",
                               "is %lld, which makes %lld tiles, must make at most %d",
-                              (long long)args->n_tokens, (long long)n_tiles, INT32_MAX);
+                              (long long)args->n_tokens, (long long)best.n_tiles, INT32_MAX);
+    }
+    if (best.wide != NULL) {
+        const mmla_project_wide_params params = wide_params_get(p, args, &best);
+        return mmla_gpu_launch_run(&p->gpu, &best.launch, &params, stream, args->error);
     }
     const mmla_project_params params = mmla_project_params_get(p, args);
-    return mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error);
+    return mmla_gpu_launch_run(&p->gpu, &best.launch, &params, stream, args->error);
 }

@@ -21,10 +21,21 @@ MMLA_PROJECT_WG_BLOCK_KERNELS(KERNEL)
 MMLA_PROJECT_WG_SPLIT_KERNELS(KERNEL)
 #undef KERNEL
 
+#define KERNEL(rows)                                              \
+    void project_wide_sm90a_n##rows(mmla_project_wide_params p) { \
+        (void)p;                                                  \
+    }
+MMLA_PROJECT_WIDE_KERNELS(KERNEL)
+#undef KERNEL
+void project_widen_sm90a(mmla_project_widen_params p) {
+    (void)p;
+}
+
 static struct {
     bool has_clusters;
     int64_t n_launches;
     mmla_gpu_launch launch;
+    mmla_project_wide_params wide; /* of a launch with wide weight */
 } device;
 
 mmla_status
@@ -44,8 +55,9 @@ mmla_status mmla_gpu_clusters_get(const mmla_gpu *gpu,
     const int32_t by_smem = gpu->sm_smem_bytes / ((int32_t)launch->smem_bytes + 1024);
     const int32_t n_blocks = by_registers < by_smem ? by_registers : by_smem;
     assert_true(n_blocks > 0);
+    const int32_t lost = launch->cluster == 4 ? 2 : 0; /* of groups that are a little smaller */
     *n = launch->cluster == 1  ? gpu->n_sms * n_blocks
-         : device.has_clusters ? gpu->n_sms / 16 * (16 * n_blocks / (int32_t)launch->cluster)
+         : device.has_clusters ? gpu->n_sms / 16 * (16 * n_blocks / (int32_t)launch->cluster) - lost
                                : 0;
     return MMLA_OK;
 }
@@ -61,6 +73,10 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     assert_non_null(params);
     device.n_launches++;
     device.launch = *launch;
+    if (launch->block == MMLA_PROJECT_WIDE_THREADS) {
+        const void *volatile wide = params; /* the compiler sees other launches, of fewer bytes */
+        device.wide = *(const mmla_project_wide_params *)wide;
+    }
     return MMLA_OK;
 }
 
@@ -74,11 +90,15 @@ static mmla_project_problem problem_of(int32_t groups, int32_t rank, bool has_cl
     return p;
 }
 
-static void run(const mmla_project_problem *p, int64_t n_tokens) {
+static void run_with(const mmla_project_problem *p, int64_t n_tokens, const void *wide) {
     device.n_launches = 0;
-    const mmla_project_args args = {.n_tokens = n_tokens};
+    const mmla_project_args args = {.n_tokens = n_tokens, .weight_wide = wide};
     assert_int_equal(mmla_project_wgmma(p, &args, NULL, NULL), MMLA_OK);
     assert_int_equal(device.n_launches, 1);
+}
+
+static void run(const mmla_project_problem *p, int64_t n_tokens) {
+    run_with(p, n_tokens, NULL);
 }
 
 /* Tokens of the tile of the kernel that was launched; *is_split says of which kind it is. */
@@ -86,13 +106,13 @@ static int32_t launched(bool *is_split) {
     for (int i = 0; i < N_SPLITS; i++) {
         if (device.launch.kernel == splits[i].address) {
             *is_split = true;
-            return splits[i].tokens;
+            return splits[i].size;
         }
     }
     for (int i = 0; i < N_BLOCKS; i++) {
         if (device.launch.kernel == blocks[i].address) {
             *is_split = false;
-            return blocks[i].tokens;
+            return blocks[i].size;
         }
     }
     fail();
@@ -164,6 +184,85 @@ static void project_launch_takes_the_kernel_for_the_shape(void **state) {
     }
 }
 
+/* Which launch with wide weight ran, or -1. */
+static int launched_wide(void) {
+    for (int i = 0; i < N_WIDES; i++) {
+        if (device.launch.kernel == wide_kernels[wides[i].kernel].address &&
+            device.wide.sharers == wides[i].sharers && device.wide.splits == wides[i].splits) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Every row and token has its tile, and a cluster whose parts of K are whole rounds. */
+static void check_wide(const mmla_project_problem *p, int64_t n_tokens, int wide) {
+    const mmla_project_wide_params *w = &device.wide;
+    const mmla_gpu_launch *l = &device.launch;
+    const int32_t rows = wide_kernels[wides[wide].kernel].size, tokens = w->sharers * 128;
+    assert_int_equal(l->cluster, w->sharers * w->splits);
+    assert_int_equal(l->grid[0] % l->cluster, 0);
+    assert_int_equal(64 / w->splits % MMLA_PROJECT_WIDE_STEPS_MIN, 0);
+    assert_int_equal(w->row_tiles, (p->desc.rank + rows - 1) / rows);
+    assert_int_equal(w->token_tiles, (n_tokens + tokens - 1) / tokens);
+    assert_int_equal(w->n_tiles, w->row_tiles * w->token_tiles * (uint32_t)p->desc.n_groups);
+    assert_true(l->grid[0] / l->cluster <= w->n_tiles);
+    assert_true(l->smem_bytes <= (uint32_t)p->gpu.smem_bytes);
+    if (w->splits > 1) {
+        assert_int_equal(l->grid[0] / l->cluster, w->n_tiles);
+        assert_true(rows <= 128);
+    }
+}
+
+static void project_wide_launch_covers_its_tiles(void **state) {
+    (void)state;
+    static const int32_t ranks[] = {8, 72, 264, 1024, 65536};
+    static const uint8_t wide[1];
+    int seen[N_WIDES] = {0};
+    for (int32_t groups = 1; groups <= 16; groups++) {
+        for (int i = 0; i < 5; i++) {
+            for (int has_clusters = 0; has_clusters < 2; has_clusters++) {
+                const mmla_project_problem p = problem_of(groups, ranks[i], has_clusters != 0);
+                for (int64_t n = 1; n < 100000; n = n * 3 / 2 + 1) {
+                    run_with(&p, n, wide);
+                    const int launched_idx = launched_wide();
+                    if (launched_idx >= 0) {
+                        seen[launched_idx]++;
+                        check_wide(&p, n, launched_idx);
+                    } else {
+                        check_launch(&p, n);
+                    }
+                }
+            }
+        }
+    }
+    for (int i = 0; i < N_WIDES; i++) {
+        assert_true(seen[i] > 0); /* or it is of no use */
+    }
+}
+
+/* The shapes of project_wide_test.c: between them they take every launch. */
+static void project_wide_launch_is_that_of_the_shape(void **state) {
+    (void)state;
+    static const uint8_t wide[1];
+    static const struct {
+        int32_t n_groups, rank, n_tokens;
+        int32_t rows, sharers, splits;
+    } shapes[] = {
+        {2, 1000, 256, 64, 1, 2},   {1, 1024, 380, 128, 1, 4}, {1, 1000, 1000, 128, 1, 2},
+        {16, 1016, 100, 128, 1, 1}, {8, 1000, 250, 128, 2, 1}, {8, 1024, 1000, 256, 2, 1},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const mmla_project_problem p = problem_of(shapes[i].n_groups, shapes[i].rank, true);
+        run_with(&p, shapes[i].n_tokens, wide);
+        const int idx = launched_wide();
+        assert_true(idx >= 0);
+        assert_int_equal(wide_kernels[wides[idx].kernel].size, shapes[i].rows);
+        assert_int_equal(wides[idx].sharers, shapes[i].sharers);
+        assert_int_equal(wides[idx].splits, shapes[i].splits);
+    }
+}
+
 static void project_launch_of_more_tiles_than_a_grid_has_is_refused(void **state) {
     (void)state;
     const mmla_project_problem p = problem_of(16, 65536, true);
@@ -179,6 +278,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(project_launch_covers_its_tiles),
         cmocka_unit_test(project_launch_takes_the_kernel_for_the_shape),
+        cmocka_unit_test(project_wide_launch_covers_its_tiles),
+        cmocka_unit_test(project_wide_launch_is_that_of_the_shape),
         cmocka_unit_test(project_launch_of_more_tiles_than_a_grid_has_is_refused),
     };
     return cmocka_run_group_tests_name("project_wgmma_launch", tests, NULL, NULL);

@@ -1,0 +1,99 @@
+/* project_wide.cuh - what the roles of project_wide.cu share: sizes, the parts of shared memory, and which tile comes
+ * next. */
+#ifndef MMLA_OPS_PROJECT_WIDE_CUH
+#define MMLA_OPS_PROJECT_WIDE_CUH
+
+#include "gpu/barrier.cuh"
+#include "gpu/cluster.cuh"
+#include "gpu/mma.cuh"
+#include "ops/project/project_wgmma.cuh"
+#include "ops/project/project_wide_cuda.h"
+
+enum {
+    N_MAX = 256,
+    TOKENS = MMLA_PROJECT_WIDE_TOKENS,
+    GROUP = MMLA_PROJECT_WG_THREADS,
+    MATH_THREADS = 2 * GROUP,
+    MATH_WARPS = MATH_THREADS / MMLA_PROJECT_WARP,
+    TABLE_THREADS = GROUP - MMLA_PROJECT_WARP,
+    STEPS = MMLA_PROJECT_WIDE_STEPS_MIN,
+    TABLES = 2,
+    TABLE_PITCH = MMLA_PROJECT_WIDE_TABLE_PITCH,
+    STAGES_MAX = 8,
+    BAR_TABLES = 1, /* barriers of the threads with scales, and of those that multiply */
+    BAR_MATH = 2
+};
+
+static_assert((int)STEPS == (int)MMLA_PROJECT_SEGMENT_STEPS,
+              "a round of the loop is a segment's scales");
+
+#define DEVICE static __device__ __forceinline__
+
+DEVICE constexpr int32_t stages_of(const int32_t n) {
+    return MMLA_PROJECT_WIDE_STAGES(n);
+}
+DEVICE constexpr int32_t lines_of(const int32_t n) {
+    return MMLA_PROJECT_WIDE_LINES(n);
+}
+
+/* The parts of shared memory, in all CTAs at the same addresses. */
+typedef struct wide_smem {
+    uint8_t *exponents; /* [2][TOKENS][TABLE_PITCH] */
+    float *factors;     /* [2][n + TOKENS], of weight and of tokens */
+    int32_t *state;     /* [2][n + TOKENS]: PROJECT_ODD */
+    int32_t *any;       /* [2]: whether a row of the tile has a state */
+    float *sums;        /* of a part of K, where stages and codes were */
+    uint32_t stages, codes, pieces;
+    uint32_t full, empty, table_full, table_empty;
+} wide_smem;
+
+DEVICE wide_smem wide_smem_get(uint8_t *shared, const int32_t n) {
+    wide_smem s;
+    s.sums = (float *)shared;
+    s.stages = gpu_smem_address(shared);
+    s.codes = s.stages + stages_of(n) * n * MMLA_PROJECT_WG_ROW_BYTES;
+    s.pieces = s.codes + lines_of(n) * MMLA_PROJECT_WIDE_LINE_BYTES;
+    s.exponents = shared + (s.pieces - s.stages) + MATH_WARPS * MMLA_PROJECT_WIDE_PIECE_BYTES;
+    s.factors = (float *)(s.exponents + TABLES * TOKENS * TABLE_PITCH);
+    s.state = (int32_t *)(s.factors + TABLES * (n + TOKENS));
+    s.any = s.state + TABLES * (n + TOKENS);
+    s.full = gpu_smem_address(s.any + TABLES);
+    s.empty = s.full + STAGES_MAX * 8;
+    s.table_full = s.empty + STAGES_MAX * 8;
+    s.table_empty = s.table_full + TABLES * 8;
+    return s;
+}
+
+static_assert(TABLES * 4 + 8 * (2 * STAGES_MAX + 2 * TABLES) <= 256, "the barriers and flags fit");
+
+/* What a CTA is in its cluster. */
+DEVICE int32_t splits_get(const mmla_project_wide_params *p, const int32_t n) {
+    return n == N_MAX ? 1 : p->splits; /* there is no room for sums */
+}
+DEVICE int32_t part_get(const mmla_project_wide_params *p) {
+    return (int32_t)gpu_cluster_rank() % p->sharers;
+}
+DEVICE int32_t split_get(const mmla_project_wide_params *p, const int32_t n) {
+    return splits_get(p, n) == 1 ? 0 : (int32_t)gpu_cluster_rank() / p->sharers;
+}
+DEVICE int32_t n_steps_get(const mmla_project_wide_params *p, const int32_t n) {
+    return MMLA_PROJECT_STEPS / splits_get(p, n);
+}
+
+/* Tiles of a cluster are number gpu_cluster_number(), and so many on. Tile idx is one of rows, then of tokens, then of
+ * groups: of its tokens the CTA's, which may be none. */
+DEVICE mmla_project_tile tile_get(const mmla_project_wide_params *p,
+                                  uint32_t idx,
+                                  const int32_t n) {
+    const uint32_t rest = idx / p->row_tiles, token_tile = rest % p->token_tiles;
+    mmla_project_tile tile;
+    tile.row = (int32_t)(idx % p->row_tiles) * n;
+    tile.token = ((int64_t)token_tile * p->sharers + part_get(p)) * TOKENS;
+    tile.g = (int32_t)(rest / p->token_tiles);
+    tile.n_rows = p->p.rank - tile.row < n ? p->p.rank - tile.row : n;
+    const int64_t left = p->p.n_tokens - tile.token;
+    tile.n_tokens = left < 0 ? 0 : left < TOKENS ? (int32_t)left : TOKENS;
+    return tile;
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* project_wide_rows.cuh - scales of a whole row, of weight or of a token, on the GPU. */
+#ifndef MMLA_OPS_PROJECT_WIDE_ROWS_CUH
+#define MMLA_OPS_PROJECT_WIDE_ROWS_CUH
+
+#include "ops/project/project_wgmma.cuh"
+#include "ops/project/project_wide.h"
+
+/* Any case, group by group. Rare, so it is small instead of fast. */
+PROJECT_DEVICE mmla_project_wide_row project_wide_row_any(const project_row *r) {
+    uint32_t low = 0xFFu, high = 0;
+    bool has_nan = false, has_none = true;
+#pragma unroll 1
+    for (int32_t group = 0; group < MMLA_PROJECT_SCALES; group++) {
+        const uint4 *at = (const uint4 *)(r->codes + group * MMLA_PROJECT_GROUP);
+        const uint4 a = __ldg(at), b = __ldg(at + 1);
+        const uint32_t any = a.x | a.y | a.z | a.w | b.x | b.y | b.z | b.w;
+        const uint32_t byte = project_scales_load(r, group / 4) >> 8 * (group % 4) & 0xFFu;
+        if (byte == MMLA_UE8M0_NAN) {
+            has_nan = true;
+        } else if ((any & 0x7F7F7F7Fu) != 0) {
+            low = byte < low ? byte : low;
+            high = byte > high ? byte : high;
+            has_none = false;
+        }
+    }
+    return mmla_project_wide_row_of(low, high, has_nan, has_none);
+}
+
+/* The smallest and the largest of scale bytes, of every other one, and of the others. */
+typedef struct project_wide_range {
+    uint32_t lows, highs;
+} project_wide_range;
+
+PROJECT_DEVICE project_wide_range project_wide_range_none(void) {
+    return (project_wide_range){0x00FF00FFu, 0};
+}
+
+PROJECT_DEVICE void project_wide_range_add(project_wide_range *range,
+                                           const uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4]) {
+#pragma unroll
+    for (int32_t i = 0; i < MMLA_PROJECT_WG_SCALES / 4; i++) {
+        const uint32_t a = bytes[i] & 0x00FF00FFu, b = bytes[i] >> 8 & 0x00FF00FFu;
+        range->lows = mmla_project_u16x2_min(range->lows, mmla_project_u16x2_min(a, b));
+        range->highs = mmla_project_u16x2_max(range->highs, mmla_project_u16x2_max(a, b));
+    }
+}
+
+/* What a row's scales are, of the ranges of so many lanes side by side, a power of two, that have a part of its bytes
+ * each. The usual case has no NaN and no group too small or too large, whatever its codes. */
+PROJECT_DEVICE mmla_project_wide_row project_wide_row_get(const project_row *r,
+                                                          project_wide_range range,
+                                                          const int32_t lanes) {
+#pragma unroll
+    for (int32_t apart = 1; apart < lanes; apart *= 2) {
+        range.lows = mmla_project_u16x2_min(range.lows,
+                                            __shfl_xor_sync(PROJECT_ALL_LANES, range.lows, apart));
+        range.highs = mmla_project_u16x2_max(
+            range.highs, __shfl_xor_sync(PROJECT_ALL_LANES, range.highs, apart));
+    }
+    const uint32_t low = mmla_project_u16x2_min(range.lows, range.lows >> 16) & 0xFFFFu;
+    const uint32_t high = mmla_project_u16x2_max(range.highs, range.highs >> 16) & 0xFFFFu;
+    mmla_project_wide_row row = mmla_project_wide_row_of(low, high, false, false);
+    row.is_plain = !row.is_odd;
+    if (row.is_odd) {
+        row = project_wide_row_any(r);
+    }
+    return row;
+}
+
+#endif
