@@ -1,4 +1,5 @@
-/* bench_gpu_project.c - the output projection on a GPU, and cuBLAS in bf16 on the same shapes. */
+/* bench_gpu_project.c - the output projection on a GPU, and cuBLAS in bf16 on the same shapes. Where weights can be made
+ * wide, rows of formats "wide" have one; making it is no part of their time. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,8 @@ enum {
     WORDS = CHUNKS / 4,
     RANK = 1024,
     LOOKED_AT = 400, /* numbers of a result */
-    POISON = 0x5A
+    POISON = 0x5A,
+    WIDE_TOKENS_MIN = 64 /* fewer never take it */
 };
 
 typedef struct shape {
@@ -25,6 +27,7 @@ typedef struct shape {
     int64_t n_tokens, n_groups, n_sets;
     bench_arena arena;
     void *workspace;
+    uint8_t *wide; /* of every set, or NULL */
     mmla_project_plan *plan;
     const cublas *blas;
     cublas_product product; /* of set 0 */
@@ -100,8 +103,26 @@ static mmla_status call(void *job, int64_t i, void *stream, mmla_error *err) {
     mmla_project_args args = x->args;
     args.weight += rows * K;
     args.weight_scale += rows * CHUNKS;
+    if (x->wide != NULL) {
+        args.weight_wide = x->wide + i % x->n_sets * (int64_t)mmla_project_wide_bytes(x->plan);
+    }
     args.error = err;
     return mmla_project_run(x->plan, &args, x->workspace, stream);
+}
+
+/* Every set's weight, wide. */
+static void widen(bench_session *s, shape *x) {
+    const int64_t bytes = (int64_t)mmla_project_wide_bytes(x->plan), rows = x->n_groups * RANK;
+    x->wide = bench_arena_add(&x->arena, x->n_sets * bytes);
+    for (int64_t i = 0; i < x->n_sets && bench_device_is_well(&s->device); i++) {
+        mmla_error err = {0};
+        const mmla_project_widen_args args = {.weight = x->args.weight + i * rows * K,
+                                              .weight_scale =
+                                                  x->args.weight_scale + i * rows * CHUNKS,
+                                              .wide = x->wide + i * bytes,
+                                              .error = &err};
+        bench_device_keep(&s->device, mmla_project_widen(x->plan, &args, s->device.stream), &err);
+    }
 }
 
 /* Looks at numbers all over the last timed call's result. Every set has the same weights. */
@@ -169,8 +190,9 @@ static double measure_cublas(bench_session *s, shape *x) {
     return timing.median_us;
 }
 
-static void run_shape(bench_session *s, int64_t groups, int64_t tokens) {
-    bench_row *row = bench_gpu_row_begin(s, "project", NULL, groups * MMLA_HEADS_PER_GROUP, tokens);
+static void run_shape(bench_session *s, int64_t groups, int64_t tokens, bool is_wide) {
+    bench_row *row = bench_gpu_row_begin(s, "project", is_wide ? "wide" : NULL,
+                                         groups * MMLA_HEADS_PER_GROUP, tokens);
     if (row == NULL) {
         return;
     }
@@ -183,6 +205,9 @@ static void run_shape(bench_session *s, int64_t groups, int64_t tokens) {
         snprintf(row->implementation, sizeof row->implementation, "%s",
                  mmla_project_plan_implementation(x.plan));
         x.workspace = bench_arena_add(&x.arena, (int64_t)mmla_project_workspace_bytes(x.plan));
+        if (is_wide) {
+            widen(s, &x);
+        }
         bench_replay r = bench_replay_create(&s->device, call, &x, x.n_sets);
         bench_device_fill(&s->device, x.args.z, POISON, tokens * groups * RANK * 2);
         row->fused = bench_replay_measure(&r, s->options.n_samples, bench_gpu_budget_s(s));
@@ -196,6 +221,16 @@ static void run_shape(bench_session *s, int64_t groups, int64_t tokens) {
     shape_destroy(&x);
 }
 
+/* Whether the implementation that rows have can use a wide weight. */
+static bool has_wide(bench_session *s) {
+    const mmla_project_desc desc = {.n_groups = 1, .implementation = s->options.implementation};
+    mmla_project_plan *plan;
+    const bool has = mmla_project_plan_create(s->ctx, &desc, &plan, NULL) == MMLA_OK &&
+                     mmla_project_wide_bytes(plan) > 0;
+    mmla_project_plan_destroy(plan);
+    return has;
+}
+
 void bench_gpu_project_run(bench_session *s) {
     static const int64_t heads_default[] = {64, 8, 16}, few_tokens[] = {1, 1024};
     static const int64_t all_tokens[] = {1, 64, 256, 1024, 4096};
@@ -206,9 +241,14 @@ void bench_gpu_project_run(bench_session *s) {
     const bench_list heads = bench_list_or(&s->options.heads, heads_default, quick ? 2 : 3);
     const bench_list tokens = quick ? bench_list_or(&s->options.tokens, few_tokens, 2)
                                     : bench_list_or(&s->options.tokens, all_tokens, 5);
+    const bool wide = has_wide(s);
     for (int i = 0; i < heads.n; i++) {
         for (int j = 0; j < tokens.n; j++) {
-            run_shape(s, heads.values[i] / MMLA_HEADS_PER_GROUP, tokens.values[j]);
+            const int64_t groups = heads.values[i] / MMLA_HEADS_PER_GROUP;
+            run_shape(s, groups, tokens.values[j], false);
+            if (wide && tokens.values[j] >= WIDE_TOKENS_MIN) {
+                run_shape(s, groups, tokens.values[j], true);
+            }
         }
     }
 }
