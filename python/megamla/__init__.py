@@ -16,16 +16,16 @@ from ._formats import (Implementation, PlanCounts, Support, implementations, kv_
 from ._lists import (ImageReach, TokenList, combined_list, compressed_list, compressed_slots,
                      draft_list, image_spans, ring_slots, window_list)
 from ._prefill import PrefillChunk, attend_prefill, prefill_chunks
-from ._weights import (expand_scales, permute_wo_a, permute_wq_b, project, q_to_fused,
-                       q_to_standard)
+from ._weights import (expand_scales, permute_wo_a, permute_wq_b, project, project_widen,
+                       q_to_fused, q_to_standard)
 
 __all__ = [
     "AttendResult", "ImageReach", "Implementation", "PlanCounts", "PrefillChunk", "Support",
     "TokenList", "attend_paged", "attend_prefill", "attend_rows", "combined_list", "compressed_list",
     "compressed_slots", "draft_list", "expand_scales", "image_spans", "implementations", "kv_bytes",
     "kv_gather", "kv_insert", "merge_lse", "permute_wo_a", "permute_wq_b", "plan_counts",
-    "prefill_chunks", "project", "q_to_fused", "q_to_standard", "ring_slots", "rope_table",
-    "run_capture", "save_capture", "set_threads", "supports", "window_list",
+    "prefill_chunks", "project", "project_widen", "q_to_fused", "q_to_standard", "ring_slots",
+    "rope_table", "run_capture", "save_capture", "set_threads", "supports", "window_list",
 ]
 
 

@@ -1,4 +1,4 @@
-"""One-time weight permutations, q's layout both ways, and the output projection wo_a."""
+"""Weights prepared once, q's layout both ways, and the output projection wo_a."""
 
 from typing import Optional, Tuple
 
@@ -118,6 +118,7 @@ def project(
     weight: Tensor,
     weight_scale: Tensor,
     *,
+    weight_wide: Optional[Tensor] = None,
     out: Optional[Tensor] = None,
     implementation: Optional[str] = None,
     workspace: Optional[Tensor] = None,
@@ -131,6 +132,9 @@ def project(
             [T, G, 128].
         weight: e4m3 [G, N, 4096], permuted by permute_wo_a, 16-byte aligned; N a multiple of 8.
         weight_scale: ue8m0 bytes [G, N, 128], permuted with it.
+        weight_wide: the same weight by project_widen, or None. Calls of many tokens are then faster,
+            and the bits of a token depend on how many there are. Where project_widen raises, it is
+            ignored.
         out: bf16 [T, G, N] to write.
         implementation, workspace, stream: as in attend_paged.
 
@@ -146,5 +150,35 @@ def project(
         t, groups, _ = shape_of(x, "x", 3)
         out = fw.empty(x, (t, groups, shape_of(weight, "weight", 3)[1]), "bf16")
     run(fw, x, native.project,
-        (x, x_scale, weight, weight_scale, out, implementation, workspace, stream), 6, 7)
+        (x, x_scale, weight, weight_scale, weight_wide, out, implementation, workspace, stream), 7, 8)
+    return out
+
+
+def project_widen(
+    weight: Tensor,
+    weight_scale: Tensor,
+    *,
+    out: Optional[Tensor] = None,
+    implementation: Optional[str] = None,
+    stream: Optional[int] = None,
+) -> Tensor:
+    """A weight of project for calls of many tokens on a Hopper GPU, made once when it is loaded.
+
+    Args:
+        weight, weight_scale: as in project, which still needs them.
+        out: bytes to write, 128-byte aligned; 8,200 a row, of which a group has a multiple of 256.
+        implementation, stream: as in attend_paged.
+
+    Returns:
+        out, for project's weight_wide; its contents belong to this version of the library.
+
+    Raises:
+        ValueError: an argument, named; weight, where the device has no use for it.
+        RuntimeError: the device.
+    """
+    fw = framework_of(weight)
+    if out is None:
+        needed = native.project_widen(weight, weight_scale, None, implementation, stream)
+        out = fw.empty(weight, (needed,), "u8")
+    run(fw, weight, native.project_widen, (weight, weight_scale, out, implementation, stream), None, 4)
     return out

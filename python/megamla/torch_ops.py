@@ -42,7 +42,8 @@ _SCHEMAS = {
     "kv_gather_out": "(Tensor cache, Tensor block_table, Tensor seq_lens, Tensor? gather_lens, "
                      "int offset, Tensor(a!) out, int ratio=1, int window=0, "
                      "Tensor? query_start=None) -> ()",
-    "project": "(Tensor x, Tensor x_scale, Tensor weight, Tensor weight_scale) -> Tensor",
+    "project": "(Tensor x, Tensor x_scale, Tensor weight, Tensor weight_scale, "
+               "Tensor? weight_wide=None) -> Tensor",
 }
 
 
@@ -100,8 +101,8 @@ def _kv_gather_out(cache, block_table, seq_lens, gather_lens, offset, out, ratio
                      window=window, query_start=query_start)
 
 
-def _project(x, x_scale, weight, weight_scale):
-    return _weights.project(x, x_scale, weight, weight_scale)
+def _project(x, x_scale, weight, weight_scale, weight_wide=None):
+    return _weights.project(x, x_scale, weight, weight_scale, weight_wide=weight_wide)
 
 
 # ---- what the compiler is told of shapes ---------------------------------------------------------
@@ -135,7 +136,7 @@ def _fake_rows(q, positions, cos_sin, kv, list, lens, scale, sink, q_layout="sta
     return _fake_results(q, out_form)
 
 
-def _fake_project(x, x_scale, weight, weight_scale):
+def _fake_project(x, x_scale, weight, weight_scale, weight_wide=None):
     return x.new_empty((x.shape[0], x.shape[1], weight.shape[1]), dtype=torch.bfloat16)
 
 
@@ -220,6 +221,7 @@ def kv_insert(
 
 
 def project(x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor,
-            weight_scale: torch.Tensor) -> torch.Tensor:
+            weight_scale: torch.Tensor, *,
+            weight_wide: Optional[torch.Tensor] = None) -> torch.Tensor:
     """megamla.project as an operator."""
-    return _project_op(x, x_scale, weight, weight_scale)
+    return _project_op(x, x_scale, weight, weight_scale, weight_wide)

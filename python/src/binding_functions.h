@@ -20,6 +20,7 @@
     X(list_build, binding_list_build)         \
     X(weights, binding_weights)               \
     X(project, binding_project)               \
+    X(project_widen, binding_project_widen)   \
     X(rope_table, binding_rope_table)         \
     X(kv_sizes, binding_kv_sizes)             \
     X(prefill_chunk, binding_prefill_chunk)   \

@@ -188,6 +188,22 @@ def test_compiled_code_equals_eager_code(ops, torch, fw):
     assert torch.equal(written, eager), "the cache that was given is the one that is written"
 
 
+def test_project_takes_a_wide_weight(ops, torch, fw):
+    """Where the device has no use for one, anything may be given."""
+    layer = Layer(fw, torch)
+    result = megamla.attend_paged(**layer.a, scale=0.05, q_layout="fused")
+    try:
+        wide = megamla.project_widen(layer.w, layer.s)
+    except ValueError:
+        wide = fw.put(np.zeros(8, np.uint8))
+    operands = result.out, result.out_scale, layer.w, layer.s
+    want = megamla.project(*operands, weight_wide=wide)
+    assert torch.equal(ops.project(*operands, weight_wide=wide), want)
+    compiled = torch.compile(lambda *a: ops.project(*a[:4], weight_wide=a[4]) * 1, fullgraph=True,
+                             backend="aot_eager")
+    assert torch.equal(compiled(*operands, wide), want)
+
+
 def test_compiled_code_takes_any_number_of_tokens(ops, torch):
     fw = make_framework("torch-cpu")
 

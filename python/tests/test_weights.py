@@ -100,6 +100,8 @@ WRONG = [
     ("project", "weight", np.zeros((2, 12, 4096), np.uint8), "weight_scale|weight: rank is 12"),
     ("project", "weight_scale", np.zeros((2, 8, 128), np.uint16), "weight_scale: holds uint16"),
     ("project", "out", np.zeros((3, 2, 9), np.uint16), "out: has 9 in dimension 2"),
+    ("project", "weight_wide", np.zeros((4, 4), np.uint8), "weight_wide: has 2 dimensions"),
+    ("project", "weight_wide", np.zeros(8, np.float32), "weight_wide: holds float32"),
 ]
 
 
@@ -129,3 +131,68 @@ def test_project_has_implementations_by_name():
         if it.op == "project" and it.available:
             z = megamla.project(fw.put(x), fw.put(x_scale), fw.put(w), fw.put(s), implementation=it.name)
             assert_projected(z, projected(x, x_scale, w, s))
+
+
+def projection(rng, t, groups, rank):
+    def scales(*shape):
+        return rng.integers(118, 124, shape + (128,)).astype(np.uint8)
+    return (noise_bytes(rng, (t, groups, 4096)), scales(t, groups),
+            noise_bytes(rng, (groups, rank, 4096)), scales(groups, rank))
+
+
+def has_use_for_wide(fw, weight, scale):
+    try:
+        return megamla.project_widen(weight, scale) is not None
+    except ValueError as error:
+        assert str(error).startswith("weight: plan runs ")
+        return False
+
+
+def test_wide_weight_gives_the_same_within_the_tolerance(fw):
+    """300 tokens of 8 groups are enough to take it, 3 are not."""
+    if fw.device == "cpu":
+        pytest.skip("a CPU has no use for a wide weight")
+    x, x_scale, weight, scale = projection(np.random.default_rng(9), 300, 8, 264)
+    w, s = fw.put(weight, "e4m3"), fw.put(scale)
+    if not has_use_for_wide(fw, w, s):
+        pytest.skip("this GPU has no use for a wide weight")
+    wide = megamla.project_widen(w, s)
+    assert wide.shape == (8 * 512 * 8200,)
+    for t in (300, 3, 0):
+        z = megamla.project(fw.put(x[:t], "e4m3"), fw.put(x_scale[:t]), w, s, weight_wide=wide)
+        want = megamla.project(fw.put(x[:t], "e4m3"), fw.put(x_scale[:t]), w, s)
+        if t:
+            assert_projected(fw.get(z), oracle.bf16_value(fw.get(want)))
+    with pytest.raises(ValueError, match="^weight_wide: has 4096 bytes, must have 33587200"):
+        megamla.project(fw.put(x, "e4m3"), fw.put(x_scale), w, s, weight_wide=wide[:4096])
+    with pytest.raises(ValueError, match="^out: has 4096 bytes, must have 33587200"):
+        megamla.project_widen(w, s, out=wide[:4096])
+    if not fw.name.startswith("jax"):
+        assert megamla.project_widen(w, s, out=wide) is wide
+
+
+def test_cpu_has_no_use_for_a_wide_weight(cpu_fw):
+    x, x_scale, weight, scale = projection(np.random.default_rng(10), 2, 2, 8)
+    x, x_scale = cpu_fw.put(x, "e4m3"), cpu_fw.put(x_scale)
+    w, s = cpu_fw.put(weight, "e4m3"), cpu_fw.put(scale)
+    some = cpu_fw.put(np.zeros(256, np.uint8))
+    for out in (None, some):
+        with pytest.raises(ValueError, match="^weight: plan runs .*, which has no use for a wide weight"):
+            megamla.project_widen(w, s, out=out)
+    want = cpu_fw.get(megamla.project(x, x_scale, w, s))
+    for wide in (None, some):
+        z = megamla.project(x, x_scale, w, s, weight_wide=wide)
+        assert np.array_equal(cpu_fw.get(z), want)
+
+
+@pytest.mark.parametrize("name, value, message", [
+    ("weight", np.zeros((17, 8, 4096), np.uint8), "weight_scale: has 2 in dimension 0, must have 17"),
+    ("weight", np.zeros((2, 12, 4096), np.uint8), "weight_scale: has 8 in dimension 1, must have 12"),
+    ("weight", np.zeros((2, 8, 4000), np.uint8), "weight: has 4000 in dimension 2"),
+    ("weight_scale", np.zeros((2, 8, 127), np.uint8), "weight_scale: has 127 in dimension 2"),
+    ("out", np.zeros((4, 4), np.uint8), "out: has 2 dimensions"),
+])
+def test_wrong_arguments_of_widening_are_named(name, value, message):
+    good = dict(weight=np.zeros((2, 8, 4096), np.uint8), weight_scale=np.zeros((2, 8, 128), np.uint8))
+    with pytest.raises(ValueError, match="^" + message):
+        megamla.project_widen(**{**good, name: value})
