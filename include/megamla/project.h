@@ -103,7 +103,7 @@ MMLA_API mmla_status mmla_project_widen(const mmla_project_plan *plan,
  * With weight_wide, which is ignored where mmla_project_wide_bytes is 0, a call of many tokens takes
  * it in place of weight and is faster; it still reads weight where a row's scales lie too far apart
  * for fp16. Such calls sum in another order, so a token's bits then depend on the number of tokens
- * of the call, though not on what those are. The tolerance is the same.
+ * of the call, though not on what those are. They are held to the same tolerance.
  *
  * memory   no alignment of z beyond 2; workspace 64-byte aligned
  * stream   the CPU runs before it returns and takes NULL; a CUDA device is given one kernel, which may

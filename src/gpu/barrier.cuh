@@ -123,7 +123,8 @@ GPU_DEVICE void gpu_cluster_copy(uint32_t to, uint32_t from, uint32_t bytes, uin
 }
 
 /* Bytes of global memory, which nobody writes meanwhile, to the same place in the shared memory of each CTA of the
- * cluster whose bit is set, and counted there at the barrier of the same place. All are multiples of 16. */
+ * cluster whose bit is set, and counted there at the barrier of the same place. All are multiples of 16 but the
+ * barrier's. */
 GPU_DEVICE void gpu_bulk_load_shared(
     uint32_t to, const void *from, uint32_t bytes, uint32_t barrier, uint16_t ctas) {
 #if __CUDA_ARCH__ >= 900

@@ -45,8 +45,13 @@ uint16_t project_z_at(const project_fixture *f, int64_t t, int64_t g, int64_t n)
     return ((const uint16_t *)f->z.data)[(t * f->desc.n_groups + g) * f->rank + n];
 }
 
-project_fixture
-project_fixture_create(mmla_project_desc desc, int64_t n_tokens, int32_t n_threads) {
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* Arrays of at least so much alignment, or the least that each must have. */
+static project_fixture
+create(mmla_project_desc desc, int64_t n_tokens, int32_t n_threads, size_t alignment) {
     project_fixture f = {.desc = desc, .rank = desc.rank ? desc.rank : 1024};
     const mmla_context_options options = {.n_threads = n_threads};
     assert_int_equal(mmla_context_create(&options, &f.ctx, NULL), MMLA_OK);
@@ -55,11 +60,11 @@ project_fixture_create(mmla_project_desc desc, int64_t n_tokens, int32_t n_threa
     f.args.n_tokens = n_tokens;
     const int64_t last = scale_offset(&f, n_tokens - 1, desc.n_groups - 1, SCALES - 1);
     f.x = test_buffer_create(vectors * K, 16);
-    f.x_scale =
-        test_buffer_create((size_t)last + 1, desc.x_scale_layout == MMLA_SCALE_PACKED ? 4 : 1);
+    f.x_scale = test_buffer_create(
+        (size_t)last + 1, larger(desc.x_scale_layout == MMLA_SCALE_PACKED ? 4 : 1, alignment));
     f.weight = test_buffer_create(rows * K, 16);
-    f.weight_scale = test_buffer_create(rows * SCALES, 1);
-    f.z = test_buffer_create(vectors * (size_t)f.rank * 2, 2);
+    f.weight_scale = test_buffer_create(rows * SCALES, larger(1, alignment));
+    f.z = test_buffer_create(vectors * (size_t)f.rank * 2, larger(2, alignment));
     memset(f.x_scale.data, 0xFF, f.x_scale.bytes);
     f.args = (mmla_project_args){.n_tokens = n_tokens,
                                  .x = f.x.data,
@@ -68,6 +73,16 @@ project_fixture_create(mmla_project_desc desc, int64_t n_tokens, int32_t n_threa
                                  .weight_scale = f.weight_scale.data,
                                  .z = f.z.data};
     return f;
+}
+
+project_fixture
+project_fixture_create(mmla_project_desc desc, int64_t n_tokens, int32_t n_threads) {
+    return create(desc, n_tokens, n_threads, 1);
+}
+
+project_fixture
+project_fixture_create_aligned(mmla_project_desc desc, int64_t n_tokens, int32_t n_threads) {
+    return create(desc, n_tokens, n_threads, 16);
 }
 
 void project_fixture_destroy(project_fixture *f) {

@@ -20,6 +20,10 @@ typedef struct project_fixture {
 } project_fixture;
 
 project_fixture project_fixture_create(mmla_project_desc desc, int64_t n_tokens, int32_t n_threads);
+
+/* The same with every array aligned to 16 bytes, as an engine's are. */
+project_fixture
+project_fixture_create_aligned(mmla_project_desc desc, int64_t n_tokens, int32_t n_threads);
 void project_fixture_destroy(project_fixture *f);
 
 /* Random codes but NaN; scale bytes from x_low .. x_high and w_low .. w_high. */
@@ -34,7 +38,7 @@ uint8_t *project_weight_at(const project_fixture *f, int64_t g, int64_t n);
 uint8_t *project_weight_scale_at(const project_fixture *f, int64_t g, int64_t n);
 uint16_t project_z_at(const project_fixture *f, int64_t t, int64_t g, int64_t n);
 
-/* How many implementations GPU 0 has, and their names. */
+/* How many implementations GPU 0 has, and their names; one with a wide weight counts as one more. */
 size_t project_n_on_gpu(void);
 const char *project_on_gpu(size_t idx);
 

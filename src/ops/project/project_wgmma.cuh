@@ -27,7 +27,7 @@ project_wg_convert(uint32_t pairs[MMLA_PROJECT_WG_PAIRS], const uint4 codes, uin
     }
 }
 
-/* A step of a thread's two rows of weight: what its four instructions take from registers. */
+/* A step of a thread's two rows of the operand that comes from registers: what its four instructions take. */
 typedef struct project_wg_step {
     uint32_t a[MMLA_PROJECT_STEP_UNITS][4];
 } project_wg_step;
@@ -48,8 +48,8 @@ PROJECT_DEVICE void project_wg_step_convert(project_wg_step *step,
     }
 }
 
-/* Begins the products of a step with a tile of n tokens, by its descriptor; the first of a segment starts the
- * sums anew. */
+/* Begins the products of a step with a tile of n rows of the other operand, by its descriptor; the first of a chain
+ * starts the sums anew. */
 PROJECT_DEVICE void project_wg_step_multiply(
     float *sums, const project_wg_step *step, uint64_t tile, const bool is_first, const int32_t n) {
     gpu_wgmma_begin();

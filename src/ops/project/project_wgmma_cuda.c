@@ -1,5 +1,5 @@
-/* project_wgmma_cuda.c - which kernel multiplies which shape on Hopper. All of them give the same bits, so
- * this is a matter of speed alone. */
+/* project_wgmma_cuda.c - which kernel multiplies which shape on Hopper. All of them give the same bits, but those with a
+ * wide weight, so this is a matter of speed alone. */
 #include "ops/project/project_wgmma_cuda.h"
 
 #include "base/check.h"
@@ -138,7 +138,8 @@ static int64_t block_cycles(const mmla_project_problem *p, int64_t n_tiles, int 
     return BEGIN + mmla_project_tiles(n_tiles, at_once) * (END + MMLA_PROJECT_STEPS * step);
 }
 
-/* Of tiles that a cluster has with wide weight; with several parts of K it has one. */
+/* Of tiles that a cluster has with wide weight; with several parts of K it has one. By clock reads of single launches, in
+ * cycles that are about those of the others: it was not fitted. */
 static int64_t wide_cycles(const mmla_project_problem *p, int64_t n_tiles, int wide) {
     enum { BEGIN = 13500 };
     const struct wide *w = &wides[wide];
@@ -156,6 +157,7 @@ struct choice {
     mmla_gpu_launch launch;
     int64_t n_tiles, cycles;
     const struct wide *wide;
+    int64_t n_ctas; /* of the grid, where tiles do not bound them */
 };
 
 static void split_choose(const mmla_project_problem *p, int64_t n_tokens, struct choice *best) {
@@ -164,7 +166,8 @@ static void split_choose(const mmla_project_problem *p, int64_t n_tokens, struct
         for (int j = 0; j < N_SPREADS; j++) {
             const int64_t cycles = split_cycles(p, tiles, i, j);
             if (cycles < best->cycles) {
-                *best = (struct choice){split_launch(i, j), tiles * spreads[j].ctas, cycles, NULL};
+                *best =
+                    (struct choice){split_launch(i, j), tiles * spreads[j].ctas, cycles, NULL, 0};
                 best->launch.grid[0] = (uint32_t)(tiles * spreads[j].ctas);
             }
         }
@@ -179,7 +182,7 @@ static void block_choose(const mmla_project_problem *p, int64_t n_tokens, struct
         const int64_t cycles = block_cycles(p, tiles, i);
         if (cycles < best->cycles) {
             const int64_t at_once = p->clusters[block_count(i)];
-            *best = (struct choice){block_launch(i), tiles, cycles, NULL};
+            *best = (struct choice){block_launch(i), tiles, cycles, NULL, 0};
             best->launch.grid[0] = (uint32_t)(CTAS * (tiles < at_once ? tiles : at_once));
         }
     }
@@ -191,8 +194,9 @@ static struct choice wide_choice(const mmla_project_problem *p, int64_t n_tokens
     const int64_t tiles =
         tiles_of(p, n_tokens, wide_kernels[w->kernel].size, w->sharers * MMLA_PROJECT_WIDE_TOKENS);
     const int64_t clusters = w->splits > 1 || tiles < at_once ? tiles : at_once;
-    struct choice choice = {wide_launch(w), tiles, wide_cycles(p, tiles, wide), w};
-    choice.launch.grid[0] = (uint32_t)clusters * choice.launch.cluster;
+    struct choice choice = {wide_launch(w), tiles, wide_cycles(p, tiles, wide), w, 0};
+    choice.n_ctas = clusters * choice.launch.cluster;
+    choice.launch.grid[0] = (uint32_t)choice.n_ctas;
     return choice;
 }
 
@@ -234,21 +238,32 @@ size_t mmla_project_wgmma_wide_bytes(const mmla_project_problem *p) {
     return (size_t)mmla_project_wide_bytes_of(p->desc.rank, p->desc.n_groups);
 }
 
+/* The parts of a wide weight. */
+struct wide_arrays {
+    uint8_t *codes;
+    float *factors;
+    int32_t *marks;
+};
+static struct wide_arrays wide_arrays_of(const mmla_project_problem *p, const void *wide) {
+    uint8_t *codes = (uint8_t *)(uintptr_t)wide;
+    uint8_t *factors = codes + mmla_project_wide_codes_bytes(p->desc.rank, p->desc.n_groups);
+    uint8_t *marks = factors + mmla_project_wide_factors_bytes(p->desc.rank, p->desc.n_groups);
+    return (struct wide_arrays){codes, (float *)(void *)factors, (int32_t *)(void *)marks};
+}
+
 mmla_status mmla_project_wgmma_widen(const mmla_project_problem *p,
                                      const mmla_project_widen_args *args,
                                      void *stream) {
-    const int64_t codes = mmla_project_wide_codes_bytes(p->desc.rank, p->desc.n_groups);
-    const int64_t factors = mmla_project_wide_factors_bytes(p->desc.rank, p->desc.n_groups);
-    uint8_t *wide = args->wide;
+    const struct wide_arrays wide = wide_arrays_of(p, args->wide);
     const mmla_project_widen_params params = {
         .p = {.n_groups = p->desc.n_groups,
               .rank = p->desc.rank,
               .weight = args->weight,
               .weight_scale = args->weight_scale,
               .weight_scale_in_words = mmla_project_is_aligned(args->weight_scale, 4)},
-        .codes = wide,
-        .factors = (float *)(void *)(wide + codes),
-        .marks = (int32_t *)(void *)(wide + codes + factors),
+        .codes = wide.codes,
+        .factors = wide.factors,
+        .marks = wide.marks,
     };
     enum { BLOCK_ROWS = MMLA_PROJECT_WIDE_WIDEN_THREADS / MMLA_PROJECT_WARP };
     const int64_t rows = p->desc.n_groups * mmla_project_wide_rows(p->desc.rank);
@@ -265,14 +280,12 @@ static mmla_project_wide_params wide_params_get(const mmla_project_problem *p,
                                                 const mmla_project_args *args,
                                                 const struct choice *choice) {
     const struct wide *w = choice->wide;
-    const uint8_t *wide = args->weight_wide;
-    const int64_t codes = mmla_project_wide_codes_bytes(p->desc.rank, p->desc.n_groups);
-    const int64_t factors = mmla_project_wide_factors_bytes(p->desc.rank, p->desc.n_groups);
+    const struct wide_arrays wide = wide_arrays_of(p, args->weight_wide);
     return (mmla_project_wide_params){
         .p = mmla_project_params_get(p, args),
-        .codes = wide,
-        .factors = (const float *)(const void *)(wide + codes),
-        .marks = (const int32_t *)(const void *)(wide + codes + factors),
+        .codes = wide.codes,
+        .factors = wide.factors,
+        .marks = wide.marks,
         .sharers = w->sharers,
         .splits = w->splits,
         .row_tiles = (uint32_t)mmla_project_tiles(p->desc.rank, wide_kernels[w->kernel].size),
@@ -293,7 +306,7 @@ mmla_status mmla_project_wgmma(const mmla_project_problem *p,
     if (args->weight_wide != NULL) {
         wide_choose(p, args->n_tokens, &best);
     }
-    if (best.n_tiles > INT32_MAX) {
+    if (best.n_tiles > INT32_MAX || best.n_ctas > INT32_MAX) {
         return mmla_error_set(args->error, MMLA_E_SHAPE, "n_tokens",
                               "is %lld, which makes %lld tiles, must make at most %d",
                               (long long)args->n_tokens, (long long)best.n_tiles, INT32_MAX);

@@ -202,7 +202,7 @@ static void check_wide(const mmla_project_problem *p, int64_t n_tokens, int wide
     const int32_t rows = wide_kernels[wides[wide].kernel].size, tokens = w->sharers * 128;
     assert_int_equal(l->cluster, w->sharers * w->splits);
     assert_int_equal(l->grid[0] % l->cluster, 0);
-    assert_int_equal(64 / w->splits % MMLA_PROJECT_WIDE_STEPS_MIN, 0);
+    assert_int_equal(64 / w->splits % MMLA_PROJECT_WIDE_ROUND_STEPS, 0);
     assert_int_equal(w->row_tiles, (p->desc.rank + rows - 1) / rows);
     assert_int_equal(w->token_tiles, (n_tokens + tokens - 1) / tokens);
     assert_int_equal(w->n_tiles, w->row_tiles * w->token_tiles * (uint32_t)p->desc.n_groups);
@@ -241,7 +241,7 @@ static void project_wide_launch_covers_its_tiles(void **state) {
     }
 }
 
-/* The shapes of project_wide_test.c: between them they take every launch. */
+/* Of the shapes of project_wide_test.c the first six, which take every launch between them. */
 static void project_wide_launch_is_that_of_the_shape(void **state) {
     (void)state;
     static const uint8_t wide[1];
@@ -265,13 +265,17 @@ static void project_wide_launch_is_that_of_the_shape(void **state) {
 
 static void project_launch_of_more_tiles_than_a_grid_has_is_refused(void **state) {
     (void)state;
+    static const uint8_t wide[1];
     const mmla_project_problem p = problem_of(16, 65536, true);
-    mmla_error err;
-    const mmla_project_args args = {.n_tokens = INT32_MAX, .error = &err};
-    device.n_launches = 0;
-    assert_int_equal(mmla_project_wgmma(&p, &args, NULL, NULL), MMLA_E_SHAPE);
-    assert_string_equal(err.argument, "n_tokens");
-    assert_int_equal(device.n_launches, 0);
+    for (int is_wide = 0; is_wide < 2; is_wide++) {
+        mmla_error err;
+        const mmla_project_args args = {
+            .n_tokens = INT32_MAX, .weight_wide = is_wide ? wide : NULL, .error = &err};
+        device.n_launches = 0;
+        assert_int_equal(mmla_project_wgmma(&p, &args, NULL, NULL), MMLA_E_SHAPE);
+        assert_string_equal(err.argument, "n_tokens");
+        assert_int_equal(device.n_launches, 0);
+    }
 }
 
 int main(void) {

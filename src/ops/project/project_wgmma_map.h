@@ -2,9 +2,9 @@
  * everything about them that can be said without a GPU, for host and device.
  *
  * K, 4096 columns, is 8 segments of 512, a segment 8 steps of 64, a step 4 units of 16 codes and 4 matrix
- * instructions of 16 columns. A warpgroup has 64 rows of weight. Every kernel sums a segment by its 32
- * instructions in the same order, and adds segments in fp32 from the first to the last, so that a result's
- * bits depend neither on the kernel nor on what else is in its tile.
+ * instructions of 16 columns. A warpgroup has 64 rows of weight. Every kernel but those with a wide weight (project_wide.h)
+ * sums a segment by its 32 instructions in the same order, and adds segments in fp32 from the first to the last, so
+ * that a result's bits depend neither on the kernel nor on what else is in its tile.
  *
  * COLUMNS    Of a step, the thread that needs columns 2 u, 2 u + 1, 2 u + 8 and 2 u + 9 of every
  *            instruction (u is 0 .. 3, gpu/wgmma.cuh) has the 16 codes of unit u, so that one load of 16

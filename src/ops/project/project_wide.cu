@@ -39,7 +39,7 @@
  *                             parts are there
  *
  * NUMERICS   Operands and products as in project_wgmma_map.h, scales as in project_wide.h. A sum is one chain of 256
- *            instructions, or 2 or 4 such chains that are added in order.
+ *            instructions, or 2 of 128 or 4 of 64 that are added in order.
  *
  * LIMITS     Code for 9.0a. Any rank that is a multiple of 8, any number of tokens; operands aligned to 16 bytes, wide
  *            weight to 128.

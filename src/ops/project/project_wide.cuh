@@ -16,7 +16,7 @@ enum {
     MATH_THREADS = 2 * GROUP,
     MATH_WARPS = MATH_THREADS / MMLA_PROJECT_WARP,
     TABLE_THREADS = GROUP - MMLA_PROJECT_WARP,
-    STEPS = MMLA_PROJECT_WIDE_STEPS_MIN,
+    STEPS = MMLA_PROJECT_WIDE_ROUND_STEPS,
     TABLES = 2,
     TABLE_PITCH = MMLA_PROJECT_WIDE_TABLE_PITCH,
     STAGES_MAX = 8,
@@ -42,7 +42,7 @@ typedef struct wide_smem {
     float *factors;     /* [2][n + TOKENS], of weight and of tokens */
     int32_t *state;     /* [2][n + TOKENS]: PROJECT_ODD */
     int32_t *any;       /* [2]: whether a row of the tile has a state */
-    float *sums;        /* of a part of K, where stages and codes were */
+    float *sums;        /* of a part of K, where stages were */
     uint32_t stages, codes, pieces;
     uint32_t full, empty, table_full, table_empty;
 } wide_smem;
@@ -64,11 +64,18 @@ DEVICE wide_smem wide_smem_get(uint8_t *shared, const int32_t n) {
     return s;
 }
 
+/* Sums of a part of K, where there is more than one, are no more than the stages. */
+#define SUMS_FIT(n)                                                  \
+    (TOKENS * MMLA_PROJECT_WIDE_SUM_PITCH(n) * (int)sizeof(float) <= \
+     MMLA_PROJECT_WIDE_STAGES(n) * (n)*MMLA_PROJECT_WG_ROW_BYTES)
+static_assert(SUMS_FIT(64) && SUMS_FIT(128), "as said");
+#undef SUMS_FIT
+
 static_assert(TABLES * 4 + 8 * (2 * STAGES_MAX + 2 * TABLES) <= 256, "the barriers and flags fit");
 
 /* What a CTA is in its cluster. */
 DEVICE int32_t splits_get(const mmla_project_wide_params *p, const int32_t n) {
-    return n == N_MAX ? 1 : p->splits; /* there is no room for sums */
+    return n == N_MAX ? 1 : p->splits; /* a constant where no launch has more */
 }
 DEVICE int32_t part_get(const mmla_project_wide_params *p) {
     return (int32_t)gpu_cluster_rank() % p->sharers;

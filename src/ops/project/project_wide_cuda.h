@@ -5,7 +5,8 @@
 #include "ops/project/project_cuda.h"
 #include "ops/project/project_wide.h"
 
-/* A call with wide weight. A cluster has `sharers` tiles of tokens, one after the other, times `splits` parts of K. */
+/* A call with wide weight. A cluster has `sharers` tiles of tokens, one after the other, or `splits`
+ * parts of K; the kernels would do with both. */
 typedef struct mmla_project_wide_params {
     mmla_project_params p;
     const uint8_t *codes;
@@ -29,9 +30,8 @@ enum {
     MMLA_PROJECT_WIDE_TOKENS =
         2 * MMLA_PROJECT_WG_ROWS, /* of a tile: 64 of each multiplying warpgroup */
     MMLA_PROJECT_WIDE_THREADS = 3 * MMLA_PROJECT_WG_THREADS,
-    MMLA_PROJECT_WIDE_SHARERS_MAX = 2,
-    MMLA_PROJECT_WIDE_SPLITS_MAX = 8,
-    MMLA_PROJECT_WIDE_STEPS_MIN = 8, /* of a part of K: so many are one round of the loop */
+    MMLA_PROJECT_WIDE_SPLITS_MAX = 4,
+    MMLA_PROJECT_WIDE_ROUND_STEPS = 8, /* of the loop: a part of K is whole rounds */
     MMLA_PROJECT_WIDE_LINE_BYTES =
         MMLA_PROJECT_WG_LINE_STEPS * MMLA_PROJECT_WG_WEIGHT_STEP(MMLA_PROJECT_WIDE_TOKENS),
     MMLA_PROJECT_WIDE_TABLE_PITCH =

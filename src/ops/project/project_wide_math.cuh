@@ -26,7 +26,7 @@ DEVICE int32_t warp_token(void) {
 
 /* The thread's first token; the second is eight more. */
 DEVICE int32_t own_token(void) {
-    return warp_token() + threadIdx.x % MMLA_PROJECT_WARP / 4;
+    return mmla_project_wg_row(threadIdx.x);
 }
 
 /* Bytes from a token's codes to the next one's. */
@@ -151,19 +151,24 @@ DEVICE void eight_store(const mmla_project_wide_params *p,
     }
 }
 
-/* Results of the warp's tokens that are odd, or whose row of weight is. */
+/* Results of tokens first .. end - 1 that are odd, or whose row of weight is, by a warp: of 32 rows at a time, those. */
 DEVICE void odd_store(const mmla_project_wide_params *p,
                       const mmla_project_tile *tile,
                       const int32_t *state,
                       int32_t first,
                       int32_t end,
                       const int32_t n) {
+    const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
 #pragma unroll 1
-    for (int32_t token = first; token < end && token < tile->n_tokens; token++) {
+    for (int32_t rows = 0; rows < tile->n_rows; rows += MMLA_PROJECT_WARP) {
+        const int32_t own = rows + lane < tile->n_rows ? state[rows + lane] : 0;
+        const bool exists = rows + lane < tile->n_rows;
 #pragma unroll 1
-        for (int32_t row = 0; row < tile->n_rows; row++) {
-            if ((state[row] | state[n + token]) != 0) {
-                project_wg_odd_store(&p->p, tile, row, token, n);
+        for (int32_t token = first; token < end && token < tile->n_tokens; token++) {
+            uint32_t odd =
+                __ballot_sync(PROJECT_ALL_LANES, exists && (own | state[n + token]) != 0);
+            for (; odd != 0; odd &= odd - 1) {
+                project_wg_odd_store(&p->p, tile, rows + __ffs((int)odd) - 1, token, n);
             }
         }
     }
@@ -224,14 +229,14 @@ DEVICE void wide_end(const mmla_project_wide_params *p,
     }
 }
 
-/* Sums of a part of K to the CTA's own memory, where weight and codes were. All multiplying threads. */
+/* Sums of a part of K to the CTA's own memory, where weight was. All multiplying threads. */
 DEVICE void sums_leave(const wide_smem *smem, const float *sums, const int32_t n) {
     gpu_cp_async_wait_all();
     gpu_warps_sync(BAR_MATH, MATH_THREADS); /* nobody multiplies, or copies, any more */
 #pragma unroll
     for (int32_t i = 0; i < n / 2; i += 2) {
-        const int32_t token = own_token() + i / 2 % 2 * 8;
-        const int32_t row = i / 4 * 8 + (int32_t)threadIdx.x % 4 * 2;
+        const int32_t token = mmla_project_wg_sum_row(threadIdx.x, i);
+        const int32_t row = mmla_project_wg_sum_token(threadIdx.x, i);
         *(float2 *)(smem->sums + token * MMLA_PROJECT_WIDE_SUM_PITCH(n) + row) =
             make_float2(sums[i], sums[i + 1]);
     }
@@ -299,8 +304,6 @@ DEVICE void parts_join(const mmla_project_wide_params *p,
 DEVICE void wide_join(const mmla_project_wide_params *p, const wide_smem *smem, const int32_t n) {
     if (p->splits == 2) {
         parts_join(p, smem, 2, n);
-    } else if (p->splits == 4) {
-        parts_join(p, smem, 4, n);
     } else {
         parts_join(p, smem, MMLA_PROJECT_WIDE_SPLITS_MAX, n);
     }

@@ -32,7 +32,7 @@ static const struct shape {
     int32_t n_groups, rank;
     int64_t n_tokens;
 } shapes[] = {{2, 1000, 256}, {1, 1024, 380},  {1, 1000, 1000}, {16, 1016, 100},
-              {8, 1000, 250}, {8, 1024, 1000}, {8, 264, 1500},  {3, 8, 500}};
+              {8, 1000, 250}, {8, 1024, 1000}, {8, 264, 1500},  {2, 8, 2048}};
 
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -43,7 +43,8 @@ static project_fixture fixture_of(const struct shape *s, int i) {
                                     .x_scale_layout =
                                         i % 3 == 2 ? MMLA_SCALE_BYTES : MMLA_SCALE_PACKED,
                                     .x_scale_word_stride = i % 2 ? s->n_tokens + 1 : 0};
-    return project_fixture_create(desc, s->n_tokens, 1);
+    return i % 2 ? project_fixture_create_aligned(desc, s->n_tokens, 1)
+                 : project_fixture_create(desc, s->n_tokens, 1);
 }
 
 /* Token i of those that are looked at: the first and the last, and what lies between, at the ends of tiles too. */
@@ -80,6 +81,14 @@ static double check_tokens(const project_fixture *f, const char *name) {
     return used;
 }
 
+/* What a call without a wide weight gives. */
+static test_buffer plain_z(project_fixture *f) {
+    test_buffer z = test_buffer_create(f->z.bytes, 2);
+    project_fixture_run(f, "wgmma");
+    memcpy(z.data, f->z.data, f->z.bytes);
+    return z;
+}
+
 /* A call, and again for the same bits. */
 static void check_call(project_fixture *f) {
     const char *name = wide_name();
@@ -101,7 +110,11 @@ static void wide_usual_scales_match_exact_sums(void **state) {
     for (int i = 0; i < N_SHAPES; i++) {
         project_fixture f = fixture_of(&shapes[i], i);
         project_fixture_fill(&f, seed + (uint64_t)i, 112, 120, 110, 122);
+        test_buffer plain = plain_z(&f);
         check_call(&f);
+        /* Of so many sums in another order one is rounded to another number, or they were not. */
+        assert_memory_not_equal(plain.data, f.z.data, f.z.bytes);
+        test_buffer_destroy(&plain);
         project_fixture_destroy(&f);
     }
 }
@@ -120,7 +133,26 @@ static void wide_scales_at_the_ends_of_fp16_match_exact_sums(void **state) {
     }
 }
 
-/* Rows and tokens whose scales lie too far apart, among others: at the ends of a call, and in the middle. */
+/* z where neither the row nor the token is one of two each, as it was before. */
+static void
+check_others(const project_fixture *f, const test_buffer *before, const int64_t tokens[2]) {
+    const int64_t n_groups = f->desc.n_groups;
+    for (int64_t t = 0; t < f->args.n_tokens; t++) {
+        for (int64_t g = 0; g < n_groups; g++) {
+            for (int64_t n = 0; n < f->rank; n++) {
+                const bool is_row =
+                    (g == n_groups - 1 && n == f->rank - 1) || (g == 0 && n == f->rank / 2);
+                if (t != tokens[0] && t != tokens[1] && !is_row) {
+                    assert_int_equal(
+                        project_z_at(f, t, g, n),
+                        ((const uint16_t *)before->data)[(t * n_groups + g) * f->rank + n]);
+                }
+            }
+        }
+    }
+}
+
+/* Rows and tokens whose scales lie too far apart, among others, whose bits they leave alone. */
 static void wide_odd_rows_and_tokens_match_exact_sums(void **state) {
     (void)state;
     if (wide_name() == NULL) {
@@ -128,13 +160,18 @@ static void wide_odd_rows_and_tokens_match_exact_sums(void **state) {
     }
     for (int i = 0; i < N_SHAPES; i++) {
         project_fixture f = fixture_of(&shapes[i], i);
-        const int64_t last = f.args.n_tokens - 1, group = f.desc.n_groups - 1;
+        test_buffer before = test_buffer_create(f.z.bytes, 2);
+        const int64_t tokens[2] = {0, f.args.n_tokens - 1}, group = f.desc.n_groups - 1;
         project_fixture_fill(&f, seed + (uint64_t)i, 112, 120, 110, 122);
-        *project_x_scale_at(&f, last, group, 127) = 60;
-        *project_x_scale_at(&f, 0, 0, 0) = 150;
+        project_fixture_run(&f, wide_name());
+        memcpy(before.data, f.z.data, f.z.bytes);
+        *project_x_scale_at(&f, tokens[0], 0, 0) = 150;
+        *project_x_scale_at(&f, tokens[1], group, 127) = 60;
         *project_weight_scale_at(&f, group, f.rank - 1) = 80;
         project_weight_scale_at(&f, 0, f.rank / 2)[64] = 146;
         check_call(&f);
+        check_others(&f, &before, tokens);
+        test_buffer_destroy(&before);
         project_fixture_destroy(&f);
     }
 }
