@@ -2,8 +2,9 @@
  * about them that can be said without a GPU, for host and device.
  *
  * K, 4096 columns, is 8 segments of 512. A segment is 32 matrix instructions of 16 columns one after
- * the other; then segments are added in fp32, first to last. Every kernel keeps to that order, so
- * that a result's bits depend neither on the kernel nor on what else is in its tile.
+ * the other; then segments are added in fp32, first to last. Every kernel keeps to that order but
+ * those with a wide weight (project_wide.h), so that a result's bits depend neither on the kernel nor on what else is in
+ * its tile.
  *
  * Sixteen codes of a row are the 16 columns of one instruction, in an order that both operands share
  * and that a sum does not notice: four codes of a 32-bit word are taken apart two by two,

@@ -7,12 +7,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "num/bf16.h"
-#include "num/e4m3.h"
 #include "num/ue8m0.h"
 #include "support/project_exact.h"
 #include "support/project_fixture.h"
