@@ -119,7 +119,13 @@ GPU_DEVICE uint4 gpu_load16_or_zero_stream(const void *global, bool valid) {
     return x;
 }
 
-/* Two bytes and one, through L1: neighbours have others of the same 32. */
+/* Four bytes, two and one, through L1: neighbours have others of the same 32. */
+GPU_DEVICE uint32_t gpu_load4(const void *global) {
+    uint32_t x;
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(x) : "l"(global));
+    return x;
+}
+
 GPU_DEVICE uint32_t gpu_load2(const void *global) {
     uint16_t x;
     asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(x) : "l"(global));

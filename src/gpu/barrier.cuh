@@ -161,6 +161,15 @@ GPU_DEVICE float4 gpu_cluster_load4(uint32_t address) {
     return x;
 }
 
+/* A store to it, which others see after a barrier of the cluster. */
+GPU_DEVICE void gpu_cluster_store4(uint32_t address, float4 x) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x),
+                 "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
+#endif
+}
+
 GPU_DEVICE int32_t gpu_cluster_load(uint32_t address) {
     int32_t x = 0;
 #if __CUDA_ARCH__ >= 900

@@ -54,6 +54,12 @@ PROJECT_DEVICE project_row project_row_get(const mmla_project_params *p,
     return r;
 }
 
+/* Four bytes at any address as a word. */
+PROJECT_DEVICE uint32_t project_bytes_load(const uint8_t *at) {
+    return __ldg(at) | (uint32_t)__ldg(at + 1) << 8 | (uint32_t)__ldg(at + 2) << 16 |
+           (uint32_t)__ldg(at + 3) << 24;
+}
+
 /* Scale bytes 4 * word .. + 3 of a row; of one that does not exist any plain byte. */
 PROJECT_DEVICE uint32_t project_scales_load(const project_row *r, int32_t word) {
     const uint8_t *at = r->scales + word * r->word_stride;
@@ -63,8 +69,7 @@ PROJECT_DEVICE uint32_t project_scales_load(const project_row *r, int32_t word) 
     if (r->in_words) {
         return __ldg((const uint32_t *)at);
     }
-    return __ldg(at) | (uint32_t)__ldg(at + 1) << 8 | (uint32_t)__ldg(at + 2) << 16 |
-           (uint32_t)__ldg(at + 3) << 24;
+    return project_bytes_load(at);
 }
 
 /* Whether all 32 codes of a group are +-0, whose scale then does not matter. */

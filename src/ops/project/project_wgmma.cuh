@@ -32,20 +32,25 @@ typedef struct project_wg_step {
     uint32_t a[MMLA_PROJECT_STEP_UNITS][4];
 } project_wg_step;
 
+/* Of its first row, `half` 0, or its second. */
+PROJECT_DEVICE void project_wg_half_convert(project_wg_step *step,
+                                            const uint4 codes,
+                                            uint32_t exponent,
+                                            const int32_t half) {
+    uint32_t pairs[MMLA_PROJECT_WG_PAIRS];
+    project_wg_convert(pairs, codes, exponent);
+#pragma unroll
+    for (int32_t pair = 0; pair < MMLA_PROJECT_WG_PAIRS; pair++) {
+        step->a[pair / 2][mmla_project_wg_register(pair, half)] = pairs[pair];
+    }
+}
+
 PROJECT_DEVICE void project_wg_step_convert(project_wg_step *step,
                                             const uint4 codes[2],
                                             uint32_t exponent,
                                             uint32_t exponent_8) {
-    uint32_t pairs[2][MMLA_PROJECT_WG_PAIRS];
-    project_wg_convert(pairs[0], codes[0], exponent);
-    project_wg_convert(pairs[1], codes[1], exponent_8);
-#pragma unroll
-    for (int32_t pair = 0; pair < MMLA_PROJECT_WG_PAIRS; pair++) {
-#pragma unroll
-        for (int32_t half = 0; half < 2; half++) {
-            step->a[pair / 2][mmla_project_wg_register(pair, half)] = pairs[half][pair];
-        }
-    }
+    project_wg_half_convert(step, codes[0], exponent, 0);
+    project_wg_half_convert(step, codes[1], exponent_8, 1);
 }
 
 /* Begins the products of a step with a tile of n rows of the other operand, by its descriptor; the first of a chain

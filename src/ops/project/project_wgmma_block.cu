@@ -51,6 +51,8 @@
  *            Marks of a tile are of its parity. Who has seen its last table sees them; when its segment 2
  *            is left, the tile before is stored, and the marks of the tile after may be written.
  *
+ * ORDER      launched early (gpu/order.cuh)
+ *
  * NUMERICS   project_wgmma_map.h. The same bits as project_wgmma_split.cu.
  *
  * LIMITS     Code for 9.0a, in clusters of two. Any rank that is a multiple of 8, any number of tokens; operands
@@ -102,6 +104,7 @@ DEVICE void block_begin(const block_smem *smem) {
         const block_smem smem = block_smem_get(project_wgmma_block_shared, tokens); \
         const int32_t table_thread = threadIdx.x - 3 * GROUP - MMLA_PROJECT_WARP;   \
         block_begin(&smem);                                                         \
+        gpu_begin(false);                                                           \
         if (threadIdx.x < MATH_THREADS) {                                           \
             GPU_REGISTERS_RAISE(MATH_REGISTERS);                                    \
             block_multiply(&p, &smem, tokens);                                      \

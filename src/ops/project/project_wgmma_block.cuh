@@ -6,6 +6,7 @@
 #include "gpu/barrier.cuh"
 #include "gpu/cluster.cuh"
 #include "gpu/mma.cuh"
+#include "gpu/order.cuh"
 #include "ops/project/project_wgmma.cuh"
 #include "ops/project/project_wgmma_cuda.h"
 

@@ -3,6 +3,7 @@
 #include "ops/project/project_wgmma_cuda.h"
 
 #include "base/check.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "ops/project/project_wide_cuda.h"
 
@@ -36,8 +37,8 @@ struct wide {
     int64_t step, end;
 };
 static const struct wide wides[] = {
-    {2, 2, 1, 1036, 4000}, {1, 2, 1, 556, 2400}, {1, 1, 1, 580, 2400},
-    {1, 1, 2, 556, 7000},  {1, 1, 4, 556, 7000}, {0, 1, 2, 420, 6000},
+    {2, 2, 1, 1060, 4000}, {1, 2, 1, 580, 2100}, {1, 1, 1, 590, 2100}, {1, 1, 2, 580, 5400},
+    {1, 1, 4, 600, 4900},  {0, 1, 2, 460, 3000}, {0, 1, 4, 460, 3500},
 };
 
 enum {
@@ -86,6 +87,7 @@ static mmla_gpu_launch block_launch(int kernel) {
         .block = MMLA_PROJECT_WG_BLOCK_THREADS,
         .smem_bytes = (uint32_t)MMLA_PROJECT_WG_BLOCK_SMEM(blocks[kernel].size),
         .cluster = MMLA_PROJECT_WG_BLOCK_CTAS,
+        .early = true,
     };
 }
 
@@ -97,6 +99,7 @@ static mmla_gpu_launch wide_launch(const struct wide *w) {
         .block = MMLA_PROJECT_WIDE_THREADS,
         .smem_bytes = (uint32_t)MMLA_PROJECT_WIDE_SMEM(kernel->size),
         .cluster = (uint32_t)(w->sharers * w->splits),
+        .early = true,
     };
 }
 
@@ -139,17 +142,20 @@ static int64_t block_cycles(const mmla_project_problem *p, int64_t n_tiles, int 
 }
 
 /* Of tiles that a cluster has with wide weight; with several parts of K it has one. By clock reads of single launches, in
- * cycles that are about those of the others: it was not fitted. */
+ * cycles that are about those of the others: it was not fitted. Weight comes from memory once. */
 static int64_t wide_cycles(const mmla_project_problem *p, int64_t n_tiles, int wide) {
-    enum { BEGIN = 13500 };
+    enum { BEGIN = 7000, BYTES_A_CYCLE = 2500 };
     const struct wide *w = &wides[wide];
     const int64_t at_once = p->clusters[wide_count(wide)];
     if (at_once == 0) {
         return INT64_MAX;
     }
-    const int64_t turn = w->end + MMLA_PROJECT_STEPS / w->splits * w->step;
-    return w->splits == 1 ? BEGIN + mmla_project_tiles(n_tiles, at_once) * turn
-                          : mmla_project_tiles(n_tiles, at_once) * (BEGIN + turn);
+    const int64_t weight =
+        mmla_project_wide_codes_bytes(p->desc.rank, p->desc.n_groups) / BYTES_A_CYCLE;
+    const int64_t turns = mmla_project_tiles(n_tiles, at_once);
+    const int64_t steps = turns * (MMLA_PROJECT_STEPS / w->splits) * w->step;
+    const int64_t begins = w->splits == 1 ? 1 : turns;
+    return begins * BEGIN + mmla_max_i64(steps, weight) + turns * w->end;
 }
 
 /* A launch, how many tiles it has, and which of the wide ones it is, or none. */

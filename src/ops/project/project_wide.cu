@@ -11,8 +11,8 @@
  * MOVEMENT   x (L2) --cp.async--> codes (smem) --ld 16 B, convert--> a (registers) --wgmma--> sums
  *            w (L2) --bulk copy, to all sharers--> stage (smem, fp16) --wgmma--> sums
  *            sums * factors --stmatrix--> a warp's piece (smem) --16 B--> z
- *            with parts of K: sums --> smem [token][row] fp32, of all CTAs of the cluster
- *                                  --add parts in order (distributed smem), * factors--> z
+ *            with parts of K: sums (fp32) --> smem of the CTA of the cluster that has their rows
+ *                                         --add parts in order, then as above--> z
  *
  * TILES      128 tokens x N = 64, 128 or 256 rows; K in steps of 64. A cluster has two tiles of tokens with the same
  *            rows (sharers), or one tile whose K is cut into 2 or 4 parts, or one CTA. Clusters take tiles in turns, but
@@ -33,10 +33,14 @@
  *            table_full[i]    96 threads with scales -> multiplying: a tile's are there. Of the first tile's tokens each
  *                             multiplying warp makes its own scales, because it would wait for nothing else.
  *            table_empty[i]   256 multiplying threads -> those: its results are stored
+ *            asked            8 multiplying warps -> the one that asks for weight: those scales are asked for
+ *            parts_free       8 multiplying warps of each part of K -> those of each: the first four stages are read
+ *                             for the last time, sums may take their place
  *            bar 1            the threads with scales: marks of the tile before are forgotten
- *            bar 2            multiplying threads: all products and copies are done, sums may take their place
  *            cluster          barriers exist before the first arrival, and memory until the last one; sums of all
  *                             parts are there
+ *
+ * ORDER      launched early (gpu/order.cuh); nothing but addresses comes before the launch before has ended
  *
  * NUMERICS   Operands and products as in project_wgmma_map.h, scales as in project_wide.h. A sum is one chain of 256
  *            instructions, or 2 of 128 or 4 of 64 that are added in order.
@@ -66,6 +70,8 @@ DEVICE void wide_begin(const mmla_project_wide_params *p, const wide_smem *smem,
             gpu_barrier_init(smem->table_full + i * 8, TABLE_THREADS);
             gpu_barrier_init(smem->table_empty + i * 8, MATH_THREADS);
         }
+        gpu_barrier_init(smem->asked, MATH_WARPS);
+        gpu_barrier_init(smem->parts_free, (uint32_t)(splits_get(p, n) * MATH_WARPS));
         gpu_barrier_inits_publish();
     }
     gpu_cluster_sync_begin();
@@ -86,10 +92,6 @@ DEVICE void wide_begin(const mmla_project_wide_params *p, const wide_smem *smem,
         if (threadIdx.x < MATH_THREADS) {                                               \
             GPU_REGISTERS_RAISE(MATH_REGISTERS);                                        \
             wide_multiply(&p, &smem, rows);                                             \
-            if (splits_get(&p, rows) > 1) {                                             \
-                gpu_cluster_sync();                                                     \
-                wide_join(&p, &smem, rows);                                             \
-            }                                                                           \
         } else {                                                                        \
             GPU_REGISTERS_LOWER(LOAD_REGISTERS);                                        \
             gpu_cluster_sync_end();                                                     \
@@ -98,12 +100,11 @@ DEVICE void wide_begin(const mmla_project_wide_params *p, const wide_smem *smem,
             } else if (threadIdx.x % MMLA_PROJECT_WARP == 0) {                          \
                 wide_load(&p, &smem, rows);                                             \
             }                                                                           \
-            __syncwarp();                                                               \
-            if (splits_get(&p, rows) > 1) {                                             \
-                gpu_cluster_sync();                                                     \
-            }                                                                           \
         }                                                                               \
         __syncwarp();                                                                   \
         gpu_cluster_sync();                                                             \
+        if (threadIdx.x < MATH_THREADS) {                                               \
+            wide_join(&p, &smem, rows);                                                 \
+        }                                                                               \
     }
 MMLA_PROJECT_WIDE_KERNELS(KERNEL)

@@ -6,6 +6,7 @@
 #include "gpu/barrier.cuh"
 #include "gpu/cluster.cuh"
 #include "gpu/mma.cuh"
+#include "gpu/order.cuh"
 #include "ops/project/project_wgmma.cuh"
 #include "ops/project/project_wide_cuda.h"
 
@@ -17,15 +18,13 @@ enum {
     MATH_WARPS = MATH_THREADS / MMLA_PROJECT_WARP,
     TABLE_THREADS = GROUP - MMLA_PROJECT_WARP,
     STEPS = MMLA_PROJECT_WIDE_ROUND_STEPS,
+    WARP_TOKENS = 16, /* of a multiplying warp */
     TABLES = 2,
     TABLE_PITCH = MMLA_PROJECT_WIDE_TABLE_PITCH,
     STAGES_MAX = 8,
-    BAR_TABLES = 1, /* barriers of the threads with scales, and of those that multiply */
-    BAR_MATH = 2
+    PART_STAGES = 4, /* what the CTA's rows of all parts of K take, in place of the first stages */
+    BAR_TABLES = 1   /* barrier of the threads with scales */
 };
-
-static_assert((int)STEPS == (int)MMLA_PROJECT_SEGMENT_STEPS,
-              "a round of the loop is a segment's scales");
 
 #define DEVICE static __device__ __forceinline__
 
@@ -42,17 +41,15 @@ typedef struct wide_smem {
     float *factors;     /* [2][n + TOKENS], of weight and of tokens */
     int32_t *state;     /* [2][n + TOKENS]: PROJECT_ODD */
     int32_t *any;       /* [2]: whether a row of the tile has a state */
-    float *sums;        /* of a part of K, where stages were */
-    uint32_t stages, codes, pieces;
-    uint32_t full, empty, table_full, table_empty;
+    uint32_t stages, lines, pieces;
+    uint32_t full, empty, table_full, table_empty, parts_free, asked;
 } wide_smem;
 
 DEVICE wide_smem wide_smem_get(uint8_t *shared, const int32_t n) {
     wide_smem s;
-    s.sums = (float *)shared;
     s.stages = gpu_smem_address(shared);
-    s.codes = s.stages + stages_of(n) * n * MMLA_PROJECT_WG_ROW_BYTES;
-    s.pieces = s.codes + lines_of(n) * MMLA_PROJECT_WIDE_LINE_BYTES;
+    s.lines = s.stages + stages_of(n) * n * MMLA_PROJECT_WG_ROW_BYTES;
+    s.pieces = s.lines + lines_of(n) * MMLA_PROJECT_WIDE_LINE_BYTES;
     s.exponents = shared + (s.pieces - s.stages) + MATH_WARPS * MMLA_PROJECT_WIDE_PIECE_BYTES;
     s.factors = (float *)(s.exponents + TABLES * TOKENS * TABLE_PITCH);
     s.state = (int32_t *)(s.factors + TABLES * (n + TOKENS));
@@ -61,27 +58,28 @@ DEVICE wide_smem wide_smem_get(uint8_t *shared, const int32_t n) {
     s.empty = s.full + STAGES_MAX * 8;
     s.table_full = s.empty + STAGES_MAX * 8;
     s.table_empty = s.table_full + TABLES * 8;
+    s.parts_free = s.table_empty + TABLES * 8;
+    s.asked = s.parts_free + 8;
     return s;
 }
 
-/* Sums of a part of K, where there is more than one, are no more than the stages. */
-#define SUMS_FIT(n)                                                  \
-    (TOKENS * MMLA_PROJECT_WIDE_SUM_PITCH(n) * (int)sizeof(float) <= \
-     MMLA_PROJECT_WIDE_STAGES(n) * (n)*MMLA_PROJECT_WG_ROW_BYTES)
-static_assert(SUMS_FIT(64) && SUMS_FIT(128), "as said");
-#undef SUMS_FIT
+static_assert((int)STEPS == (int)MMLA_PROJECT_SEGMENT_STEPS,
+              "a round of the loop is a segment's scales");
 
-static_assert(TABLES * 4 + 8 * (2 * STAGES_MAX + 2 * TABLES) <= 256, "the barriers and flags fit");
+static_assert(TOKENS * (int)sizeof(float) == PART_STAGES * MMLA_PROJECT_WG_ROW_BYTES,
+              "a tile's sums take as much as so many of its stages");
+static_assert(TABLES * 4 + 8 * (2 * STAGES_MAX + 2 * TABLES + 2) <= 256,
+              "the barriers and flags fit");
 
 /* What a CTA is in its cluster. */
 DEVICE int32_t splits_get(const mmla_project_wide_params *p, const int32_t n) {
     return n == N_MAX ? 1 : p->splits; /* a constant where no launch has more */
 }
 DEVICE int32_t part_get(const mmla_project_wide_params *p) {
-    return (int32_t)gpu_cluster_rank() % p->sharers;
+    return (int32_t)gpu_cluster_rank() & (p->sharers - 1); /* a power of two */
 }
 DEVICE int32_t split_get(const mmla_project_wide_params *p, const int32_t n) {
-    return splits_get(p, n) == 1 ? 0 : (int32_t)gpu_cluster_rank() / p->sharers;
+    return splits_get(p, n) == 1 ? 0 : (int32_t)gpu_cluster_rank() >> (p->sharers - 1); /* 1 or 2 */
 }
 DEVICE int32_t n_steps_get(const mmla_project_wide_params *p, const int32_t n) {
     return MMLA_PROJECT_STEPS / splits_get(p, n);

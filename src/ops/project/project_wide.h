@@ -90,13 +90,13 @@ MMLA_INLINE uint32_t mmla_project_wide_exponents_plain(uint32_t bytes, uint32_t 
 /* Of any row. A group that does not count, or of an odd row, may lie too far off, and gets an exponent that makes no
  * NaN. */
 MMLA_INLINE uint32_t mmla_project_wide_exponents(uint32_t bytes, uint32_t base) {
-    uint32_t exponents = 0;
-    for (int i = 0; i < 4; i++) {
-        const uint32_t byte = bytes >> 8 * i & 0xFFu;
-        const bool fits = byte <= base && base - byte <= MMLA_PROJECT_WG_SPREAD;
-        exponents |= (fits ? MMLA_PROJECT_WG_LARGEST - (base - byte) : 1u) << 8 * i;
+    const uint32_t bases = base * 0x00010001u;
+    uint32_t below = 0; /* the base, at most as far as fp16 goes */
+    for (int i = 0; i < 2; i++) {
+        const uint32_t two = mmla_project_u16x2_min(bytes >> 8 * i & 0x00FF00FFu, bases);
+        below |= mmla_project_u16x2_min(bases - two, MMLA_PROJECT_WG_SPREAD * 0x00010001u) << 8 * i;
     }
-    return exponents;
+    return MMLA_PROJECT_WG_LARGEST * 0x01010101u - below;
 }
 
 #endif

@@ -45,9 +45,6 @@ enum {
 #define MMLA_PROJECT_WIDE_STAGES(n) ((n) > 128 ? 4 : 8)
 #define MMLA_PROJECT_WIDE_LINES(n) ((n) > 64 ? 2 : 4)
 
-/* Sums of a tile in fp32, [token][row], eight numbers more a token so that four tokens lie in all banks. */
-#define MMLA_PROJECT_WIDE_SUM_PITCH(n) ((n) + 8)
-
 /* Shared memory: stages of weight, lines of codes, pieces of results, two tables of scales, factors and marks of two
  * tiles, and 256 bytes of barriers and flags. */
 #define MMLA_PROJECT_WIDE_SMEM(n)                                   \

@@ -26,22 +26,24 @@ PROJECT_DEVICE mmla_project_wide_row project_wide_row_any(const project_row *r) 
     return mmla_project_wide_row_of(low, high, has_nan, has_none);
 }
 
-/* The smallest and the largest of scale bytes, of every other one, and of the others. */
+/* The smallest and the largest of scale bytes, in the upper halves of two times 16 bits; what is below them means
+ * nothing. */
 typedef struct project_wide_range {
     uint32_t lows, highs;
 } project_wide_range;
 
 PROJECT_DEVICE project_wide_range project_wide_range_none(void) {
-    return (project_wide_range){0x00FF00FFu, 0};
+    return (project_wide_range){0xFFFFFFFFu, 0};
 }
 
-PROJECT_DEVICE void project_wide_range_add(project_wide_range *range,
-                                           const uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4]) {
+/* Of so many words: their odd bytes stand in upper halves, their even ones once they are shifted. */
+PROJECT_DEVICE void
+project_wide_range_add(project_wide_range *range, const uint32_t *bytes, const int32_t n) {
 #pragma unroll
-    for (int32_t i = 0; i < MMLA_PROJECT_WG_SCALES / 4; i++) {
-        const uint32_t a = bytes[i] & 0x00FF00FFu, b = bytes[i] >> 8 & 0x00FF00FFu;
-        range->lows = mmla_project_u16x2_min(range->lows, mmla_project_u16x2_min(a, b));
-        range->highs = mmla_project_u16x2_max(range->highs, mmla_project_u16x2_max(a, b));
+    for (int32_t i = 0; i < n; i++) {
+        const uint32_t odd = bytes[i], even = bytes[i] << 8;
+        range->lows = mmla_project_u16x2_min(range->lows, mmla_project_u16x2_min(odd, even));
+        range->highs = mmla_project_u16x2_max(range->highs, mmla_project_u16x2_max(odd, even));
     }
 }
 
@@ -57,8 +59,8 @@ PROJECT_DEVICE mmla_project_wide_row project_wide_row_get(const project_row *r,
         range.highs = mmla_project_u16x2_max(
             range.highs, __shfl_xor_sync(PROJECT_ALL_LANES, range.highs, apart));
     }
-    const uint32_t low = mmla_project_u16x2_min(range.lows, range.lows >> 16) & 0xFFFFu;
-    const uint32_t high = mmla_project_u16x2_max(range.highs, range.highs >> 16) & 0xFFFFu;
+    const uint32_t low = mmla_project_u16x2_min(range.lows, range.lows >> 16) >> 8 & 0xFFu;
+    const uint32_t high = mmla_project_u16x2_max(range.highs, range.highs >> 16) >> 8 & 0xFFu;
     mmla_project_wide_row row = mmla_project_wide_row_of(low, high, false, false);
     row.is_plain = !row.is_odd;
     if (row.is_odd) {

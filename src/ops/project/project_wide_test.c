@@ -31,8 +31,8 @@ static const char *wide_name(void) {
 static const struct shape {
     int32_t n_groups, rank;
     int64_t n_tokens;
-} shapes[] = {{2, 1000, 256}, {1, 1024, 380},  {1, 1000, 1000}, {16, 1016, 100},
-              {8, 1000, 250}, {8, 1024, 1000}, {8, 264, 1500},  {16, 8, 1000}};
+} shapes[] = {{2, 1000, 256},  {1, 1024, 380}, {1, 1000, 1000}, {16, 1016, 100}, {8, 1000, 250},
+              {8, 1024, 1000}, {8, 264, 1500}, {16, 8, 1000},   {1, 1016, 100}};
 
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 

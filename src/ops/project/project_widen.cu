@@ -54,7 +54,7 @@ MMLA_KERNEL(project_widen_sm90a, mmla_project_widen_params) {
     if (lane < MMLA_PROJECT_SEGMENTS) {
         uint32_t bytes[MMLA_PROJECT_WG_SCALES / 4];
         project_wg_scales_load(bytes, &r, lane);
-        project_wide_range_add(&range, bytes);
+        project_wide_range_add(&range, bytes, MMLA_PROJECT_WG_SCALES / 4);
     }
     const mmla_project_wide_row row = project_wide_row_get(&r, range, MMLA_PROJECT_WARP);
     if (lane == 0) {
