@@ -58,20 +58,21 @@ static_assert(2 * MATH_REGISTERS + LOAD_REGISTERS <= 3 * 168,
               "registers that are given away suffice for those that are taken");
 
 DEVICE void wide_begin(const mmla_project_wide_params *p, const wide_smem *smem, const int32_t n) {
-    if (threadIdx.x < TABLES) {
+    if (threadIdx.x < TABLES * FLAGS) {
         smem->any[threadIdx.x] = 0;
     }
-    if (threadIdx.x == 0) {
-        for (int32_t i = 0; i < stages_of(n); i++) {
-            gpu_barrier_init(smem->full + i * 8, 1);
-            gpu_barrier_init(smem->empty + i * 8, (uint32_t)(p->sharers * MATH_WARPS));
-        }
-        for (int32_t i = 0; i < TABLES; i++) {
+    const int32_t i = threadIdx.x; /* one after the other by one thread would be felt */
+    if (i < stages_of(n)) {
+        gpu_barrier_init(smem->full + i * 8, 1);
+        gpu_barrier_init(smem->empty + i * 8, (uint32_t)(p->sharers * MATH_WARPS));
+        if (i < TABLES) {
             gpu_barrier_init(smem->table_full + i * 8, TABLE_THREADS);
             gpu_barrier_init(smem->table_empty + i * 8, MATH_THREADS);
         }
-        gpu_barrier_init(smem->asked, MATH_WARPS);
-        gpu_barrier_init(smem->parts_free, (uint32_t)(splits_get(p, n) * MATH_WARPS));
+        if (i == TABLES) {
+            gpu_barrier_init(smem->asked, MATH_WARPS);
+            gpu_barrier_init(smem->parts_free, (uint32_t)(splits_get(p, n) * MATH_WARPS));
+        }
         gpu_barrier_inits_publish();
     }
     gpu_cluster_sync_begin();

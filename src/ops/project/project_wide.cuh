@@ -21,6 +21,7 @@ enum {
     WARP_TOKENS = 16, /* of a multiplying warp */
     TABLES = 2,
     TABLE_PITCH = MMLA_PROJECT_WIDE_TABLE_PITCH,
+    FLAGS = 1 + MATH_WARPS,
     STAGES_MAX = 8,
     PART_STAGES = 4, /* what the CTA's rows of all parts of K take, in place of the first stages */
     BAR_TABLES = 1   /* barrier of the threads with scales */
@@ -40,7 +41,8 @@ typedef struct wide_smem {
     uint8_t *exponents; /* [2][TOKENS][TABLE_PITCH] */
     float *factors;     /* [2][n + TOKENS], of weight and of tokens */
     int32_t *state;     /* [2][n + TOKENS]: PROJECT_ODD */
-    int32_t *any;       /* [2]: whether a row of the tile has a state */
+    int32_t *
+        any; /* [2][FLAGS]: whether one of the tile's rows has a state, and of each warp's tokens */
     uint32_t stages, lines, pieces;
     uint32_t full, empty, table_full, table_empty, parts_free, asked;
 } wide_smem;
@@ -54,7 +56,7 @@ DEVICE wide_smem wide_smem_get(uint8_t *shared, const int32_t n) {
     s.factors = (float *)(s.exponents + TABLES * TOKENS * TABLE_PITCH);
     s.state = (int32_t *)(s.factors + TABLES * (n + TOKENS));
     s.any = s.state + TABLES * (n + TOKENS);
-    s.full = gpu_smem_address(s.any + TABLES);
+    s.full = gpu_smem_address(s.any + TABLES * FLAGS);
     s.empty = s.full + STAGES_MAX * 8;
     s.table_full = s.empty + STAGES_MAX * 8;
     s.table_empty = s.table_full + TABLES * 8;
@@ -68,8 +70,16 @@ static_assert((int)STEPS == (int)MMLA_PROJECT_SEGMENT_STEPS,
 
 static_assert(TOKENS * (int)sizeof(float) == PART_STAGES * MMLA_PROJECT_WG_ROW_BYTES,
               "a tile's sums take as much as so many of its stages");
-static_assert(TABLES * 4 + 8 * (2 * STAGES_MAX + 2 * TABLES + 2) <= 256,
+static_assert(TABLES * FLAGS * 4 + 8 * (2 * STAGES_MAX + 2 * TABLES + 2) <= 256,
               "the barriers and flags fit");
+
+/* The flag of a tile's rows of weight, and that of one of its tokens. */
+DEVICE int32_t *any_row(const wide_smem *s, int32_t table) {
+    return s->any + table * FLAGS;
+}
+DEVICE int32_t *any_token(const wide_smem *s, int32_t table, int32_t token) {
+    return s->any + table * FLAGS + 1 + token / WARP_TOKENS;
+}
 
 /* What a CTA is in its cluster. */
 DEVICE int32_t splits_get(const mmla_project_wide_params *p, const int32_t n) {

@@ -52,7 +52,7 @@ DEVICE void weight_write(const mmla_project_wide_params *p,
         smem->factors[table * (n + TOKENS) + row] = __ldg(p->factors + first + row);
         smem->state[table * (n + TOKENS) + row] = mark;
         if (mark != 0) {
-            smem->any[table] = 1;
+            *any_row(smem, table) = 1;
         }
     }
 }
@@ -71,8 +71,8 @@ DEVICE void wide_tables(const mmla_project_wide_params *p,
         const mmla_project_tile tile = tile_get(p, idx, n);
         gpu_barrier_wait(smem->table_empty + table * 8, parity);
         if (idx != gpu_cluster_number()) {
-            if (thread == 0) {
-                smem->any[table] = 0;
+            if (thread < FLAGS) {
+                any_row(smem, table)[thread] = 0;
             }
             gpu_warps_sync(BAR_TABLES, TABLE_THREADS);
             enum { LANES = 8, AT_ONCE = MMLA_PROJECT_WARP / LANES }; /* few registers */
@@ -82,7 +82,7 @@ DEVICE void wide_tables(const mmla_project_wide_params *p,
                 token_share share;
                 share_ask(p, &share, &tile, first, LANES, n);
                 if (share_write(smem, &share, &tile, first, table, LANES, n)) {
-                    smem->any[table] = 1;
+                    *any_token(smem, table, first) = 1;
                 }
             }
         }

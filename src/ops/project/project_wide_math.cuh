@@ -34,18 +34,26 @@ DEVICE int64_t codes_stride(const mmla_project_wide_params *p) {
     return (int64_t)p->p.n_groups * MMLA_PROJECT_DIM;
 }
 
+DEVICE void lines_begin(const mmla_project_wide_params *p,
+                        line_stream *s,
+                        const mmla_project_tile *tile,
+                        const int32_t n) {
+    const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
+    const int32_t token = warp_token() + mmla_project_wg_copy_row(lane);
+    s->codes = p->p.x + (tile->token + token) * codes_stride(p) +
+               tile->g * (int64_t)MMLA_PROJECT_DIM +
+               split_get(p, n) * n_steps_get(p, n) * MMLA_PROJECT_STEP +
+               mmla_project_wg_copy_unit(lane) * MMLA_PROJECT_UNIT;
+    s->n_tokens = tile->n_tokens - token;
+}
+
+/* Of tile idx, which may be none. */
 DEVICE void
-lines_begin(const mmla_project_wide_params *p, line_stream *s, uint32_t idx, const int32_t n) {
+lines_turn(const mmla_project_wide_params *p, line_stream *s, uint32_t idx, const int32_t n) {
     s->n_tokens = 0;
     if (idx < p->n_tiles) {
         const mmla_project_tile tile = tile_get(p, idx, n);
-        const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
-        const int32_t token = warp_token() + mmla_project_wg_copy_row(lane);
-        s->codes = p->p.x + (tile.token + token) * codes_stride(p) +
-                   tile.g * (int64_t)MMLA_PROJECT_DIM +
-                   split_get(p, n) * n_steps_get(p, n) * MMLA_PROJECT_STEP +
-                   mmla_project_wg_copy_unit(lane) * MMLA_PROJECT_UNIT;
-        s->n_tokens = tile.n_tokens - token;
+        lines_begin(p, s, &tile, n);
     }
 }
 
@@ -188,7 +196,7 @@ DEVICE void wide_end(const mmla_project_wide_params *p,
     const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
     const float *factors = smem->factors + table * (n + TOKENS);
     const int32_t *state = smem->state + table * (n + TOKENS);
-    const bool some_odd = smem->any[table] != 0;
+    const bool some_odd = (*any_row(smem, table) | *any_token(smem, table, warp_token())) != 0;
     const float x[2] = {factors[n + own_token()], factors[n + own_token() + 8]};
     const uint32_t piece =
         smem->pieces + threadIdx.x / MMLA_PROJECT_WARP * MMLA_PROJECT_WIDE_PIECE_BYTES;
@@ -350,7 +358,7 @@ DEVICE void math_begin(const mmla_project_wide_params *p,
                                    (uint32_t)(split_get(p, n) * p->sharers + lane % p->sharers));
     m->parity = 0;
     m->n_rounds = n_steps_get(p, n) / STEPS;
-    lines_begin(p, &m->from, turn_tile(0), n);
+    lines_begin(p, &m->from, &tile, n);
     gpu_begin(false);
 #pragma unroll
     for (int32_t i = 0; i < WARP_TOKENS / AT_ONCE; i++) {
@@ -365,7 +373,7 @@ DEVICE void math_begin(const mmla_project_wide_params *p,
 #pragma unroll
     for (int32_t i = 0; i < WARP_TOKENS / AT_ONCE; i++) {
         if (share_write(smem, &shares[i], &tile, warp_token() + i * AT_ONCE, 0, LANES, n)) {
-            smem->any[0] = 1;
+            *any_token(smem, 0, warp_token()) = 1;
         }
     }
     line_wait(n); /* and for what other lanes wrote */
@@ -396,7 +404,7 @@ DEVICE void next_convert(const mmla_project_wide_params *p,
     codes_convert(smem, &m->a[next % 2], &m->scales, next, n);
     if (next % LINE_STEPS == LINE_STEPS - 1) {
         if (next == STEPS - lines_of(n) * LINE_STEPS + LINE_STEPS - 1 && is_last) {
-            lines_begin(p, &m->from, turn_tile(m->turn + 1), n);
+            lines_turn(p, &m->from, turn_tile(m->turn + 1), n);
         }
         __syncwarp();
         line_copy(p, smem, &m->from, next, n);
