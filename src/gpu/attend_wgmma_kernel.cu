@@ -50,6 +50,8 @@
  *            Both is a barrier of warps, the others lie in shared memory, where every thread
  *            arrives for itself.
  *
+ * ORDER      launched early (gpu/order.cuh)
+ *
  * NUMERICS   As attend_mma_kernel.cu, but that the maximum follows with a slack of 2^8
  *            (attend_wgmma_math.cuh), and that the factor of O is as accurate as the hardware's 2^x
  *            and 1 / x are. A token's result depends on n_splits and on nothing else of the batch.
@@ -66,6 +68,7 @@
 #include "gpu/attend_wgmma_out.cuh"
 #include "gpu/attend_wgmma_q.cuh"
 #include "gpu/cluster.cuh"
+#include "gpu/order.cuh"
 
 #define GPU_DEVICE static __device__ __forceinline__
 
@@ -203,6 +206,7 @@ MMLA_KERNEL_BOUNDS(attend_wgmma_bf16_sm90a, attend_mma_params, ATTEND_WGMMA_THRE
     }
     extern __shared__ __align__(1024) uint8_t smem[];
     attend_wgmma_begin((attend_wgmma_state *)(smem + ATTEND_WGMMA_AT_STATE));
+    gpu_begin(false);
     if (threadIdx.x < ATTEND_WGMMA_MATH_THREADS) {
         GPU_REGISTERS_RAISE(ATTEND_WGMMA_MATH_REGISTERS);
         attend_wgmma_math(&p, smem);

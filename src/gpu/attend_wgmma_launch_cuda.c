@@ -43,6 +43,7 @@ static mmla_gpu_launch launch_of(const kernel_choice *k, int32_t s) {
         .block = (uint32_t)k->shape->n_threads,
         .smem_bytes = k->shape->smem_bytes,
         .cluster = (uint32_t)s,
+        .early = true,
     };
 }
 

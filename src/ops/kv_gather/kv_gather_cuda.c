@@ -23,7 +23,9 @@ mmla_status mmla_kv_gather_cuda(const mmla_kv_gather_problem *p,
     const kv_gather_grid grid = kv_gather_grid_of(p, args->n_requests);
     const kv_gather_params params = {
         .problem = *p, .args = *args, .tile_rows = grid.tile_rows, .is_dealt = grid.is_dealt};
-    const mmla_gpu_launch launch = {
-        .kernel = kernel_of(p), .grid = {grid.x, grid.y, 1}, .block = KV_GATHER_THREADS};
+    const mmla_gpu_launch launch = {.kernel = kernel_of(p),
+                                    .grid = {grid.x, grid.y, 1},
+                                    .block = KV_GATHER_THREADS,
+                                    .early = true};
     return mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error);
 }

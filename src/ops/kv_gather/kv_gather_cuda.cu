@@ -29,12 +29,15 @@
  * BARRIERS   of dealt tiles, __syncthreads: sums of warps written; begin written; begin no longer
  *            needed. Warps of a room that is covered do not wait for each other
  *
+ * ORDER      launched early (gpu/order.cuh)
+ *
  * NUMERICS   an exact product in fp32, or for e2m1 in bf16, rounded to bf16 once; the bf16 part of V4 is
  *            copied
  *
  * LIMITS     any lengths, block table and page numbers: what they lead to is checked
  */
 #include "gpu/convert.cuh"
+#include "gpu/order.cuh"
 #include "ops/kv_gather/kv_gather_cuda.h"
 
 #define ALL 0xFFFFFFFFu
@@ -268,6 +271,7 @@ INLINE void gather_dealt(
 INLINE void gather(const kv_gather_params *p, const mmla_kv_format format, gather_smem *smem) {
     const int lane = threadIdx.x % KV_GATHER_WARP;
     const int warp = __shfl_sync(ALL, (int)threadIdx.x / KV_GATHER_WARP, 0); /* one for all lanes */
+    gpu_begin(false);
     if (p->is_dealt) {
         gather_dealt(p, format, warp, lane, smem);
         return;

@@ -53,17 +53,15 @@ mmla_status mmla_kv_insert_cuda(const mmla_kv_insert_problem *p,
                                      .warp_rows = scan ? 1 : warp_rows_of(p, n),
                                      .n_claims = kv_insert_n_claims(p, n),
                                      .table = scan ? NULL : workspace};
-    /* Both launches wait for the one before: the first at its end, the second at once. */
     mmla_gpu_launch launch = {.kernel = kernel_of(p, scan ? KV_INSERT_SCAN : KV_INSERT_CLAIM),
                               .grid = {kv_insert_n_blocks(n, params.warp_rows), 1, 1},
                               .block = KV_INSERT_THREADS,
-                              .early = args->overlap != 0};
+                              .early = true};
     MMLA_RETURN_IF_FAILED(mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error));
     if (scan) {
         return MMLA_OK;
     }
     launch.kernel = kernel_of(p, KV_INSERT_REPAIR);
     launch.grid[0] = (uint32_t)mmla_min_i64(launch.grid[0], p->gpu.n_sms);
-    launch.early = true;
     return mmla_gpu_launch_run(&p->gpu, &launch, &params, stream, args->error);
 }

@@ -40,8 +40,8 @@
  * BARRIERS   __syncthreads: places and weights written; of a scan, bits written; of a repair, before
  *            places are written again. __syncwarp: pairs and squares of a warp, written and read
  *
- * ORDER      every launch lets the next begin at once. Scan and claim wait for the launch before at
- *            their end, so that an overlapping call does not end before it; a repair waits first
+ * ORDER      all launches are early (gpu/order.cuh). A call that overlaps lets the next begin at once, and
+ *            waits for the launch before at its end, so that it does not end before it; all else waits first
  *
  * NUMERICS   the bytes of kv_insert_ref.c (kv_insert_encode.cuh)
  *
@@ -262,13 +262,12 @@ INLINE void run(const kv_insert_params *p,
                 const bool norm,
                 insert_smem *smem,
                 norm_smem *of_norm) {
-    gpu_let_next_begin();
+    gpu_begin(step != KV_INSERT_REPAIR && p->args.overlap);
     if (step != KV_INSERT_REPAIR) {
         insert(p, step, format, norm, 0, blockIdx.x, smem, of_norm);
-        gpu_wait_for_before(); /* a call may overlap the one before, but not end before it */
+        gpu_wait_for_before();
         return;
     }
-    gpu_wait_for_before();
     const kv_insert_claim loser = p->table->loser;
     const uint32_t next = p->table->next, call = next - 1;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
