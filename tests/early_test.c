@@ -1,10 +1,11 @@
-/* early_test.c - calls whose kernels are launched early (gpu/order.cuh) run in the order of their stream.
+/* early_test.c - calls whose kernels are launched early (gpu/order.cuh) run in stream order.
  *
- * Contract: calls enqueued in a row without a wait, over the same buffers, give the bits of the same
- * calls one by one. Inserts of the rows that a gather has read back, and gathers of the records that an
- * insert has written, in turns, against the CPU. Fused calls that all write into the same codes and
- * scales, each projected at once, some behind an insert into the cache they read, against the same calls
- * with a wait behind each. Enqueued, and from a graph, twice. Skipped where there is no GPU.
+ * Contract: calls enqueued in a row without a wait, over the same buffers, give the bits of the
+ * same calls one by one. Inserts of the rows that a gather has read back, and gathers of the
+ * records that an insert has written, in turns, against the CPU. Fused calls that all write into
+ * the same codes and scales, each projected at once, some behind an insert into the cache they
+ * read, against the same calls with a wait behind each. Enqueued, and from a graph, twice. Skipped
+ * where there is no GPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +26,7 @@
 
 static uint64_t seed;
 
-/* A buffer that calls change: what it holds before them, and behind them when they run one by one. */
+/* A buffer that calls change: what it holds before them, and after them one by one. */
 typedef struct changed {
     test_buffer *now;
     test_buffer before, want;
@@ -218,9 +219,9 @@ static void trip_move(trip *t, test_mirror *m) {
     c->gather_args.seq_lens = test_mirror_at(m, t->len.data);
 }
 
+/* Above 2048 rows an insert is two launches. */
 static void check_trips(bool in_graph) {
-    static const int64_t n_rows[] = {1, 64, 2048, 2049,
-                                     5000}; /* above 2048 an insert is two launches */
+    static const int64_t n_rows[] = {1, 64, 2048, 2049, 5000};
     for (size_t i = 0; i < sizeof n_rows / sizeof n_rows[0]; i++) {
         test_mirror m;
         if (!test_mirror_open(&m)) {
@@ -286,8 +287,9 @@ static void end_call(const pair_calls *c, mmla_status status, void *stream) {
     }
 }
 
-/* Half of the fused calls are right behind the project before, which reads what they write. The others have between
- * them an insert of rows of their q into the cache that the fused call before that project has read. */
+/* Half of the fused calls are right behind the project before, which reads what they write. The
+ * others have an insert in front of them, of rows of their q, into the cache that the fused call
+ * before that project has read. */
 static void pairs_enqueue(const void *calls, void *stream) {
     const pair_calls *c = calls;
     mmla_kv_insert_args insert = c->insert_args;
@@ -460,9 +462,9 @@ static void check_pairs_of(pairs *p, test_mirror *m, bool in_graph) {
 }
 
 static void check_pairs(bool in_graph) {
-    /* Of project on Hopper: a split kernel, which is not early, for 3 tokens, and for 201 of 16 heads
-     * without a wide weight; else block and wide kernels, of 600 tokens in fewer blocks than there are
-     * multiprocessors (project_wgmma_cuda.c). */
+    /* Of project on Hopper: a split kernel, which is not early, for 3 tokens, and without a wide
+     * weight for 201 of 16 heads; else block and wide kernels, of 600 tokens in fewer blocks than
+     * there are multiprocessors (project_wgmma_cuda.c). */
     static const struct {
         int32_t n_heads;
         int64_t n_tokens;
