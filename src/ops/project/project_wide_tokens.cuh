@@ -30,9 +30,12 @@ DEVICE void share_ask(const mmla_project_wide_params *p,
                       int32_t first,
                       const int32_t lanes,
                       const int32_t n) {
-    const int32_t words = WORDS / lanes, token = first + share_token(lanes);
-    const int64_t last = p->p.n_tokens - 1 - tile->token;
-    s->row = project_row_get(&p->p, tile, n + (last < token ? (int32_t)last : token), n);
+    const int32_t words = WORDS / lanes;
+    const int64_t token = tile->token + first + share_token(lanes), last = p->p.n_tokens - 1;
+    mmla_project_tile own = *tile; /* that begins with the token, and may have had none */
+    own.token = token < last ? token : last;
+    own.n_tokens = 1;
+    s->row = project_row_get(&p->p, &own, n, n);
     const int64_t stride = s->row.word_stride;
     const uint8_t *at = s->row.scales + threadIdx.x % lanes * words * stride;
     if (s->row.in_words) {
