@@ -60,8 +60,8 @@ typedef struct mmla_gpu_launch {
     uint32_t block;   /* threads of a block */
     uint32_t smem_bytes;
     uint32_t cluster; /* blocks that run at the same time, from capability 9.0 on; 0: any */
-    bool early; /* it may begin before the launch before it has ended, and its kernel waits for
-                         that, before it touches memory unless the two may overlap
+    bool early;       /* it may begin before the launch before it has ended, and waits for that in
+                         its kernel, before it touches memory unless the two may overlap
                          (gpu/order.cuh); without has_early it is one like any other */
 } mmla_gpu_launch;
 
