@@ -30,6 +30,14 @@ static __device__ __forceinline__ void gpu_cluster_sync_end(void) {
 #endif
 }
 
+/* The first of the two when it says only that something was read, or that barriers exist (gpu_barrier_inits_publish):
+ * nothing that was written before is waited for, which takes some 600 cycles. */
+static __device__ __forceinline__ void gpu_cluster_sync_begin_read(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+
 /* Which cluster of the grid this CTA is in, of how many, how many CTAs it has, and the number of
  * this one. A launch without clusters has clusters of one. Volatile, so that nobody keeps a
  * register for what can be asked again. */

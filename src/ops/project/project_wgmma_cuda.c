@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "ops/project/project_wide_cuda.h"
+#include "ops/project/project_wide_few_cuda.h"
 
 /* A kernel for tiles of so many tokens; with wide weight, of rows. */
 struct kernel {
@@ -37,18 +38,27 @@ struct wide {
     int64_t step, end;
 };
 static const struct wide wides[] = {
-    {2, 2, 1, 1060, 4000}, {1, 2, 1, 580, 2100}, {1, 1, 1, 590, 2100}, {1, 1, 2, 580, 5400},
-    {1, 1, 4, 600, 4900},  {0, 1, 2, 460, 3000}, {0, 1, 4, 460, 3500},
+    {1, 2, 1, 1060, 4000}, {0, 2, 1, 580, 2100}, {0, 1, 1, 590, 2100},
+    {0, 1, 2, 580, 5400},  {0, 1, 4, 600, 4900},
 };
+
+/* And those of few tiles: parts of K of a cluster, and cycles of their joining. */
+struct few {
+    int32_t splits_log2;
+    int64_t end;
+};
+static const struct few fews[] = {{0, 0}, {1, 0}, {2, 1300}};
 
 enum {
     N_WIDES = sizeof wides / sizeof wides[0],
+    N_FEWS = sizeof fews / sizeof fews[0],
     N_BLOCKS = sizeof blocks / sizeof blocks[0],
     N_SPLITS = sizeof splits / sizeof splits[0],
-    N_SPREADS = sizeof spreads / sizeof spreads[0]
+    N_SPREADS = sizeof spreads / sizeof spreads[0],
+    GRID_MAX = 65535 /* blocks of a grid's second and third dimension */
 };
 
-static_assert(N_SPLITS * N_SPREADS + N_BLOCKS + N_WIDES == MMLA_PROJECT_CLUSTERS_MAX,
+static_assert(N_SPLITS * N_SPREADS + N_BLOCKS + N_WIDES + N_FEWS == MMLA_PROJECT_CLUSTERS_MAX,
               "every launch has its count");
 
 /* Places of their counts in a problem. */
@@ -61,6 +71,10 @@ static int block_count(int kernel) {
 
 static int wide_count(int wide) {
     return block_count(N_BLOCKS) + wide;
+}
+
+static int few_count(int few) {
+    return wide_count(N_WIDES) + few;
 }
 
 static int32_t turns_of(const struct spread *s) {
@@ -103,6 +117,17 @@ static mmla_gpu_launch wide_launch(const struct wide *w) {
     };
 }
 
+static mmla_gpu_launch few_launch(const struct few *f) {
+    return (mmla_gpu_launch){
+        .kernel = (const void *)project_wide_few_sm90a,
+        .grid = {0, 1, 1},
+        .block = MMLA_PROJECT_FEW_THREADS,
+        .smem_bytes = MMLA_PROJECT_FEW_SMEM,
+        .cluster = 1u << f->splits_log2,
+        .early = true,
+    };
+}
+
 static int64_t
 tiles_of(const mmla_project_problem *p, int64_t n_tokens, int32_t rows, int32_t tokens) {
     return mmla_project_tiles(p->desc.rank, rows) * p->desc.n_groups *
@@ -141,28 +166,48 @@ static int64_t block_cycles(const mmla_project_problem *p, int64_t n_tiles, int 
     return BEGIN + mmla_project_tiles(n_tiles, at_once) * (END + MMLA_PROJECT_STEPS * step);
 }
 
+/* What all weight takes from memory, with a wide one. */
+static int64_t wide_weight_cycles(const mmla_project_problem *p) {
+    enum { BYTES_A_CYCLE = 2500 };
+    return mmla_project_wide_codes_bytes(p->desc.rank, p->desc.n_groups) / BYTES_A_CYCLE;
+}
+
 /* Of tiles that a cluster has with wide weight; with several parts of K it has one. By clock reads of single launches, in
  * cycles that are about those of the others: it was not fitted. Weight comes from memory once. */
 static int64_t wide_cycles(const mmla_project_problem *p, int64_t n_tiles, int wide) {
-    enum { BEGIN = 7000, BYTES_A_CYCLE = 2500 };
+    enum { BEGIN = 7000 };
     const struct wide *w = &wides[wide];
     const int64_t at_once = p->clusters[wide_count(wide)];
     if (at_once == 0) {
         return INT64_MAX;
     }
-    const int64_t weight =
-        mmla_project_wide_codes_bytes(p->desc.rank, p->desc.n_groups) / BYTES_A_CYCLE;
     const int64_t turns = mmla_project_tiles(n_tiles, at_once);
     const int64_t steps = turns * (MMLA_PROJECT_STEPS / w->splits) * w->step;
     const int64_t begins = w->splits == 1 ? 1 : turns;
-    return begins * BEGIN + mmla_max_i64(steps, weight) + turns * w->end;
+    return begins * BEGIN + mmla_max_i64(steps, wide_weight_cycles(p)) + turns * w->end;
 }
 
-/* A launch, how many tiles it has, and which of the wide ones it is, or none. */
+/* Of few tiles, a cluster's each; the more CTAs ask for weight, the longer a step. */
+static int64_t few_cycles(const mmla_project_problem *p, int64_t n_tiles, int few) {
+    enum { BEGIN = 7500, STEP_CYCLES = 180, STEP_CTA_16THS = 7 };
+    const struct few *f = &fews[few];
+    const int64_t at_once = p->clusters[few_count(few)];
+    if (at_once == 0) {
+        return INT64_MAX;
+    }
+    const int64_t turns = mmla_project_tiles(n_tiles, at_once);
+    const int64_t ctas = (n_tiles < at_once ? n_tiles : at_once) << f->splits_log2;
+    const int64_t step = STEP_CYCLES + ctas * STEP_CTA_16THS / 16;
+    const int64_t steps = turns * (MMLA_PROJECT_STEPS >> f->splits_log2) * step;
+    return turns * (BEGIN + f->end) + mmla_max_i64(steps, wide_weight_cycles(p));
+}
+
+/* A launch, how many tiles it has, and which of those with a wide weight it is, or none. */
 struct choice {
     mmla_gpu_launch launch;
     int64_t n_tiles, cycles;
     const struct wide *wide;
+    const struct few *few;
     int64_t n_ctas; /* of the grid, where tiles do not bound them */
 };
 
@@ -172,8 +217,9 @@ static void split_choose(const mmla_project_problem *p, int64_t n_tokens, struct
         for (int j = 0; j < N_SPREADS; j++) {
             const int64_t cycles = split_cycles(p, tiles, i, j);
             if (cycles < best->cycles) {
-                *best =
-                    (struct choice){split_launch(i, j), tiles * spreads[j].ctas, cycles, NULL, 0};
+                *best = (struct choice){.launch = split_launch(i, j),
+                                        .n_tiles = tiles * spreads[j].ctas,
+                                        .cycles = cycles};
                 best->launch.grid[0] = (uint32_t)(tiles * spreads[j].ctas);
             }
         }
@@ -188,7 +234,7 @@ static void block_choose(const mmla_project_problem *p, int64_t n_tokens, struct
         const int64_t cycles = block_cycles(p, tiles, i);
         if (cycles < best->cycles) {
             const int64_t at_once = p->clusters[block_count(i)];
-            *best = (struct choice){block_launch(i), tiles, cycles, NULL, 0};
+            *best = (struct choice){.launch = block_launch(i), .n_tiles = tiles, .cycles = cycles};
             best->launch.grid[0] = (uint32_t)(CTAS * (tiles < at_once ? tiles : at_once));
         }
     }
@@ -200,15 +246,35 @@ static struct choice wide_choice(const mmla_project_problem *p, int64_t n_tokens
     const int64_t tiles =
         tiles_of(p, n_tokens, wide_kernels[w->kernel].size, w->sharers * MMLA_PROJECT_WIDE_TOKENS);
     const int64_t clusters = w->splits > 1 || tiles < at_once ? tiles : at_once;
-    struct choice choice = {wide_launch(w), tiles, wide_cycles(p, tiles, wide), w, 0};
+    struct choice choice = {.launch = wide_launch(w),
+                            .n_tiles = tiles,
+                            .cycles = wide_cycles(p, tiles, wide),
+                            .wide = w};
     choice.n_ctas = clusters * choice.launch.cluster;
     choice.launch.grid[0] = (uint32_t)choice.n_ctas;
     return choice;
 }
 
+static struct choice few_choice(const mmla_project_problem *p, int64_t n_tokens, int few) {
+    const struct few *f = &fews[few];
+    const int64_t row_tiles = mmla_project_tiles(p->desc.rank, MMLA_PROJECT_FEW_ROWS);
+    const int64_t token_tiles = mmla_project_tiles(n_tokens, MMLA_PROJECT_FEW_TOKENS);
+    const int64_t tiles = p->desc.n_groups * row_tiles * token_tiles;
+    struct choice choice = {.launch = few_launch(f),
+                            .n_tiles = tiles,
+                            .cycles =
+                                token_tiles <= GRID_MAX ? few_cycles(p, tiles, few) : INT64_MAX,
+                            .few = f};
+    choice.launch.grid[0] = (uint32_t)(row_tiles << f->splits_log2);
+    choice.launch.grid[1] = (uint32_t)token_tiles;
+    choice.launch.grid[2] = (uint32_t)p->desc.n_groups;
+    return choice;
+}
+
 static void wide_choose(const mmla_project_problem *p, int64_t n_tokens, struct choice *best) {
-    for (int i = 0; i < N_WIDES; i++) {
-        const struct choice choice = wide_choice(p, n_tokens, i);
+    for (int i = 0; i < N_WIDES + N_FEWS; i++) {
+        const struct choice choice =
+            i < N_WIDES ? wide_choice(p, n_tokens, i) : few_choice(p, n_tokens, i - N_WIDES);
         if (choice.cycles < best->cycles) {
             *best = choice;
         }
@@ -236,6 +302,10 @@ mmla_status mmla_project_wgmma_prepare(void *problem, mmla_error *err) {
     for (int i = 0; i < N_WIDES; i++) {
         const mmla_gpu_launch launch = wide_launch(&wides[i]);
         MMLA_RETURN_IF_FAILED(launch_prepare(p, &launch, wide_count(i), err));
+    }
+    for (int i = 0; i < N_FEWS; i++) {
+        const mmla_gpu_launch launch = few_launch(&fews[i]);
+        MMLA_RETURN_IF_FAILED(launch_prepare(p, &launch, few_count(i), err));
     }
     return mmla_gpu_kernel_load(&p->gpu, (const void *)project_widen_sm90a, 0, err);
 }
@@ -301,6 +371,20 @@ static mmla_project_wide_params wide_params_get(const mmla_project_problem *p,
     };
 }
 
+static mmla_project_few_params
+few_params_get(const mmla_project_problem *p, const mmla_project_args *args, const struct few *f) {
+    const struct wide_arrays wide = wide_arrays_of(p, args->weight_wide);
+    return (mmla_project_few_params){
+        .p = mmla_project_params_get(p, args),
+        .codes = wide.codes,
+        .factors = wide.factors,
+        .marks = wide.marks,
+        .group_rows = mmla_project_wide_rows(p->desc.rank),
+        .splits_log2 = f->splits_log2,
+        .n_lines = MMLA_PROJECT_FEW_LINES_MAX >> f->splits_log2,
+    };
+}
+
 mmla_status mmla_project_wgmma(const mmla_project_problem *p,
                                const mmla_project_args *args,
                                void *workspace,
@@ -319,6 +403,10 @@ mmla_status mmla_project_wgmma(const mmla_project_problem *p,
     }
     if (best.wide != NULL) {
         const mmla_project_wide_params params = wide_params_get(p, args, &best);
+        return mmla_gpu_launch_run(&p->gpu, &best.launch, &params, stream, args->error);
+    }
+    if (best.few != NULL) {
+        const mmla_project_few_params params = few_params_get(p, args, best.few);
         return mmla_gpu_launch_run(&p->gpu, &best.launch, &params, stream, args->error);
     }
     const mmla_project_params params = mmla_project_params_get(p, args);

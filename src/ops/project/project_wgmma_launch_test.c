@@ -27,6 +27,9 @@ MMLA_PROJECT_WG_SPLIT_KERNELS(KERNEL)
     }
 MMLA_PROJECT_WIDE_KERNELS(KERNEL)
 #undef KERNEL
+void project_wide_few_sm90a(mmla_project_few_params p) {
+    (void)p;
+}
 void project_widen_sm90a(mmla_project_widen_params p) {
     (void)p;
 }
@@ -35,7 +38,8 @@ static struct {
     bool has_clusters;
     int64_t n_launches;
     mmla_gpu_launch launch;
-    mmla_project_wide_params wide; /* of a launch with wide weight */
+    mmla_project_wide_params wide; /* of a launch with wide weight, of many tiles */
+    mmla_project_few_params few;   /* or of few */
 } device;
 
 mmla_status
@@ -73,9 +77,11 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     assert_non_null(params);
     device.n_launches++;
     device.launch = *launch;
+    const void *volatile any = params; /* the compiler sees other launches, of fewer bytes */
     if (launch->block == MMLA_PROJECT_WIDE_THREADS) {
-        const void *volatile wide = params; /* the compiler sees other launches, of fewer bytes */
-        device.wide = *(const mmla_project_wide_params *)wide;
+        device.wide = *(const mmla_project_wide_params *)any;
+    } else if (launch->kernel == (const void *)project_wide_few_sm90a) {
+        device.few = *(const mmla_project_few_params *)any;
     }
     return MMLA_OK;
 }
@@ -195,6 +201,33 @@ static int launched_wide(void) {
     return -1;
 }
 
+/* Which launch of few tiles ran, or -1. */
+static int launched_few(void) {
+    for (int i = 0; i < N_FEWS; i++) {
+        if (device.launch.kernel == (const void *)project_wide_few_sm90a &&
+            device.few.splits_log2 == fews[i].splits_log2) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Every row and token has its tile, and all of K its line. */
+static void check_few(const mmla_project_problem *p, int64_t n_tokens) {
+    const mmla_project_few_params *f = &device.few;
+    const mmla_gpu_launch *l = &device.launch;
+    const int32_t ctas = 1 << f->splits_log2;
+    assert_true(ctas <= MMLA_PROJECT_FEW_SPLITS_MAX);
+    assert_int_equal(l->cluster, ctas);
+    assert_int_equal(l->grid[0], (p->desc.rank + 63) / 64 * ctas);
+    assert_int_equal(l->grid[1], (n_tokens + 63) / 64);
+    assert_int_equal(l->grid[2], p->desc.n_groups);
+    assert_true(l->grid[1] <= 65535);
+    assert_int_equal(f->n_lines * 4 * ctas * 128, 4096);
+    assert_int_equal(f->group_rows % 256, 0);
+    assert_true(f->group_rows >= p->desc.rank && l->smem_bytes <= (uint32_t)p->gpu.smem_bytes);
+}
+
 /* Every row and token has its tile, and a cluster whose parts of K are whole rounds. */
 static void check_wide(const mmla_project_problem *p, int64_t n_tokens, int wide) {
     const mmla_project_wide_params *w = &device.wide;
@@ -218,7 +251,7 @@ static void project_wide_launch_covers_its_tiles(void **state) {
     (void)state;
     static const int32_t ranks[] = {8, 72, 264, 1024, 65536};
     static const uint8_t wide[1];
-    int seen[N_WIDES] = {0};
+    int seen[N_WIDES] = {0}, few_seen[N_FEWS] = {0};
     for (int32_t groups = 1; groups <= 16; groups++) {
         for (int i = 0; i < 5; i++) {
             for (int has_clusters = 0; has_clusters < 2; has_clusters++) {
@@ -229,6 +262,9 @@ static void project_wide_launch_covers_its_tiles(void **state) {
                     if (launched_idx >= 0) {
                         seen[launched_idx]++;
                         check_wide(&p, n, launched_idx);
+                    } else if (launched_few() >= 0) {
+                        few_seen[launched_few()]++;
+                        check_few(&p, n);
                     } else {
                         check_launch(&p, n);
                     }
@@ -239,9 +275,12 @@ static void project_wide_launch_covers_its_tiles(void **state) {
     for (int i = 0; i < N_WIDES; i++) {
         assert_true(seen[i] > 0); /* or it is of no use */
     }
+    for (int i = 0; i < N_FEWS; i++) {
+        assert_true(few_seen[i] > 0);
+    }
 }
 
-/* The shapes of project_wide_test.c: between them they take every launch. */
+/* The shapes of project_wide_test.c: between them they take every launch. Of few tiles rows are 64, and sharers 0. */
 static void project_wide_launch_is_that_of_the_shape(void **state) {
     (void)state;
     static const uint8_t wide[1];
@@ -249,18 +288,24 @@ static void project_wide_launch_is_that_of_the_shape(void **state) {
         int32_t n_groups, rank, n_tokens;
         int32_t rows, sharers, splits;
     } shapes[] = {
-        {2, 1000, 256, 64, 1, 2},   {1, 1024, 380, 128, 1, 4}, {1, 1000, 1000, 128, 1, 2},
+        {2, 1000, 256, 64, 0, 1},   {1, 1024, 380, 128, 1, 4}, {1, 1000, 1000, 128, 1, 2},
         {16, 1016, 100, 128, 1, 1}, {8, 1000, 250, 128, 2, 1}, {8, 1024, 1000, 256, 2, 1},
-        {8, 264, 1100, 128, 2, 1},  {16, 8, 1000, 128, 2, 1},  {1, 1016, 100, 64, 1, 4},
+        {8, 264, 1100, 128, 2, 1},  {16, 8, 1000, 64, 0, 1},   {1, 1016, 100, 64, 0, 2},
+        {1, 1000, 50, 64, 0, 4},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const mmla_project_problem p = problem_of(shapes[i].n_groups, shapes[i].rank, true);
         run_with(&p, shapes[i].n_tokens, wide);
-        const int idx = launched_wide();
-        assert_true(idx >= 0);
-        assert_int_equal(wide_kernels[wides[idx].kernel].size, shapes[i].rows);
-        assert_int_equal(wides[idx].sharers, shapes[i].sharers);
-        assert_int_equal(wides[idx].splits, shapes[i].splits);
+        const int idx = launched_wide(), few = launched_few();
+        if (shapes[i].sharers == 0) {
+            assert_true(few >= 0);
+            assert_int_equal(1 << fews[few].splits_log2, shapes[i].splits);
+        } else {
+            assert_true(idx >= 0);
+            assert_int_equal(wide_kernels[wides[idx].kernel].size, shapes[i].rows);
+            assert_int_equal(wides[idx].sharers, shapes[i].sharers);
+            assert_int_equal(wides[idx].splits, shapes[i].splits);
+        }
     }
 }
 

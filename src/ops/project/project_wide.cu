@@ -14,7 +14,7 @@
  *            with parts of K: sums (fp32) --> smem of the CTA of the cluster that has their rows
  *                                         --add parts in order, then as above--> z
  *
- * TILES      128 tokens x N = 64, 128 or 256 rows; K in steps of 64. A cluster has two tiles of tokens with the same
+ * TILES      128 tokens x N = 128 or 256 rows; K in steps of 64. A cluster has two tiles of tokens with the same
  *            rows (sharers), or one tile whose K is cut into 2 or 4 parts, or one CTA. Clusters take tiles in turns, but
  *            with parts of K, of which each has one.
  *
@@ -24,7 +24,7 @@
  *
  * BUDGET     smem   N 256: 4 * 32 KB stages, 2 * 16.1 KB codes, 16 KB results, 2 * 16.5 KB of scales, 6 KB of factors and
  *                   marks, 256 of barriers and flags: 220,672 B
- *                   N 128 has 8 stages of 16 KB, N 64 8 of 8 KB and four lines of codes.
+ *                   N 128 has 8 stages of 16 KB.
  *            regs   of a multiplying thread: N / 2 sums, 2 * 16 of a, 8 of codes.
  *                   384 threads begin with 168 each, 2 * 216 + 72 = 3 * 168
  *

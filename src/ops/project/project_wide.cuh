@@ -23,6 +23,7 @@ enum {
     TABLE_PITCH = MMLA_PROJECT_WIDE_TABLE_PITCH,
     FLAGS = 1 + MATH_WARPS,
     STAGES_MAX = 8,
+    LINES = MMLA_PROJECT_WIDE_LINES,
     PART_STAGES = 4, /* what the CTA's rows of all parts of K take, in place of the first stages */
     BAR_TABLES = 1   /* barrier of the threads with scales */
 };
@@ -31,9 +32,6 @@ enum {
 
 DEVICE constexpr int32_t stages_of(const int32_t n) {
     return MMLA_PROJECT_WIDE_STAGES(n);
-}
-DEVICE constexpr int32_t lines_of(const int32_t n) {
-    return MMLA_PROJECT_WIDE_LINES(n);
 }
 
 /* The parts of shared memory, in all CTAs at the same addresses. */
@@ -51,7 +49,7 @@ DEVICE wide_smem wide_smem_get(uint8_t *shared, const int32_t n) {
     wide_smem s;
     s.stages = gpu_smem_address(shared);
     s.lines = s.stages + stages_of(n) * n * MMLA_PROJECT_WG_ROW_BYTES;
-    s.pieces = s.lines + lines_of(n) * MMLA_PROJECT_WIDE_LINE_BYTES;
+    s.pieces = s.lines + LINES * MMLA_PROJECT_WIDE_LINE_BYTES;
     s.exponents = shared + (s.pieces - s.stages) + MATH_WARPS * MMLA_PROJECT_WIDE_PIECE_BYTES;
     s.factors = (float *)(s.exponents + TABLES * TOKENS * TABLE_PITCH);
     s.state = (int32_t *)(s.factors + TABLES * (n + TOKENS));

@@ -32,6 +32,7 @@ enum {
     MMLA_PROJECT_WIDE_THREADS = 3 * MMLA_PROJECT_WG_THREADS,
     MMLA_PROJECT_WIDE_SPLITS_MAX = 4,
     MMLA_PROJECT_WIDE_ROUND_STEPS = 8, /* of the loop: a part of K is whole rounds */
+    MMLA_PROJECT_WIDE_LINES = 2,       /* of codes, that are under way or read */
     MMLA_PROJECT_WIDE_LINE_BYTES =
         MMLA_PROJECT_WG_LINE_STEPS * MMLA_PROJECT_WG_WEIGHT_STEP(MMLA_PROJECT_WIDE_TOKENS),
     MMLA_PROJECT_WIDE_TABLE_PITCH =
@@ -41,20 +42,18 @@ enum {
     MMLA_PROJECT_WIDE_WIDEN_THREADS = 256
 };
 
-/* Stages of weight and lines of codes, for tiles of n rows. */
+/* Stages of weight, for tiles of n rows. */
 #define MMLA_PROJECT_WIDE_STAGES(n) ((n) > 128 ? 4 : 8)
-#define MMLA_PROJECT_WIDE_LINES(n) ((n) > 64 ? 2 : 4)
 
 /* Shared memory: stages of weight, lines of codes, pieces of results, two tables of scales, factors and marks of two
  * tiles, and 256 bytes of barriers and flags. */
-#define MMLA_PROJECT_WIDE_SMEM(n)                                   \
-    (MMLA_PROJECT_WIDE_STAGES(n) * (n)*MMLA_PROJECT_WG_ROW_BYTES +  \
-     MMLA_PROJECT_WIDE_LINES(n) * MMLA_PROJECT_WIDE_LINE_BYTES +    \
-     8 * MMLA_PROJECT_WIDE_PIECE_BYTES +                            \
-     2 * MMLA_PROJECT_WIDE_TOKENS * MMLA_PROJECT_WIDE_TABLE_PITCH + \
+#define MMLA_PROJECT_WIDE_SMEM(n)                                                                 \
+    (MMLA_PROJECT_WIDE_STAGES(n) * (n)*MMLA_PROJECT_WG_ROW_BYTES +                                \
+     MMLA_PROJECT_WIDE_LINES * MMLA_PROJECT_WIDE_LINE_BYTES + 8 * MMLA_PROJECT_WIDE_PIECE_BYTES + \
+     2 * MMLA_PROJECT_WIDE_TOKENS * MMLA_PROJECT_WIDE_TABLE_PITCH +                               \
      2 * (MMLA_PROJECT_WIDE_TOKENS + (n)) * 8 + 256)
 
-#define MMLA_PROJECT_WIDE_KERNELS(KERNEL) KERNEL(64) KERNEL(128) KERNEL(256)
+#define MMLA_PROJECT_WIDE_KERNELS(KERNEL) KERNEL(128) KERNEL(256)
 
 #define KERNEL(rows) MMLA_KERNEL(project_wide_sm90a_n##rows, mmla_project_wide_params);
 MMLA_PROJECT_WIDE_KERNELS(KERNEL)

@@ -4,6 +4,7 @@
 #ifndef MMLA_OPS_PROJECT_WIDE_MATH_CUH
 #define MMLA_OPS_PROJECT_WIDE_MATH_CUH
 
+#include "ops/project/project_wide_store.cuh"
 #include "ops/project/project_wide_tokens.cuh"
 
 enum {
@@ -58,19 +59,18 @@ lines_turn(const mmla_project_wide_params *p, line_stream *s, uint32_t idx, cons
 }
 
 /* Where the line of a step lies. */
-DEVICE constexpr uint32_t line_place(const int32_t step, const int32_t n) {
-    return (uint32_t)(step / LINE_STEPS % lines_of(n) * MMLA_PROJECT_WIDE_LINE_BYTES);
+DEVICE constexpr uint32_t line_place(const int32_t step) {
+    return (uint32_t)(step / LINE_STEPS % LINES * MMLA_PROJECT_WIDE_LINE_BYTES);
 }
 
 /* The line of a step, and of the next, of the warp's tokens. */
 DEVICE void line_copy(const mmla_project_wide_params *p,
                       const wide_smem *smem,
                       line_stream *s,
-                      const int32_t step,
-                      const int32_t n) {
+                      const int32_t step) {
     const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
     const uint32_t to =
-        smem->lines + line_place(step, n) +
+        smem->lines + line_place(step) +
         (uint32_t)mmla_project_wg_weight_off(warp_token() + mmla_project_wg_copy_row(lane),
                                              mmla_project_wg_copy_unit(lane), TOKENS);
 #pragma unroll
@@ -100,19 +100,16 @@ DEVICE void scales_load(
 }
 
 /* Until the line of the next step is there. Lanes have copied for each other. */
-DEVICE void line_wait(const int32_t n) {
-    gpu_cp_async_wait(lines_of(n) - 1);
+DEVICE void line_wait(void) {
+    gpu_cp_async_wait(LINES - 1);
     __syncwarp();
 }
 
 /* The thread's codes of a step, of its first token, `half` 0, or its second. */
-DEVICE uint4 codes_load(const wide_smem *smem,
-                        const int32_t half,
-                        const int32_t step,
-                        const int32_t n) {
+DEVICE uint4 codes_load(const wide_smem *smem, const int32_t half, const int32_t step) {
     const int32_t place = mmla_project_wg_weight_off(own_token() + 8 * half,
                                                      mmla_project_wg_unit(threadIdx.x), TOKENS);
-    return gpu_smem_load16(smem->lines + line_place(step, n) +
+    return gpu_smem_load16(smem->lines + line_place(step) +
                            step % LINE_STEPS * MMLA_PROJECT_WG_WEIGHT_STEP(TOKENS) +
                            (uint32_t)place);
 }
@@ -121,13 +118,12 @@ DEVICE uint4 codes_load(const wide_smem *smem,
 DEVICE void codes_convert(const wide_smem *smem,
                           project_wg_step *a,
                           const token_scales *scales,
-                          const int32_t step,
-                          const int32_t n) {
+                          const int32_t step) {
     const int32_t shift = 8 * (step % SCALE_STEPS);
     const uint32_t exponents[2] = {scales->first >> shift & 0xFFu, scales->second >> shift & 0xFFu};
 #pragma unroll
     for (int32_t half = 0; half < 2; half++) {
-        project_wg_half_convert(a, codes_load(smem, half, step, n), exponents[half], half);
+        project_wg_half_convert(a, codes_load(smem, half, step), exponents[half], half);
     }
 }
 
@@ -135,26 +131,6 @@ DEVICE void codes_convert(const wide_smem *smem,
 DEVICE void stage_release(uint32_t empty, int32_t sharers, const int32_t stage) {
     if ((int32_t)threadIdx.x % MMLA_PROJECT_WARP < sharers) {
         gpu_cluster_arrive(empty + stage * 8);
-    }
-}
-
-/* Eight results to z where it allows that at once, but what is odd; state is that of their rows. */
-DEVICE void eight_store(const mmla_project_wide_params *p,
-                        uint16_t *z,
-                        const int32_t *state,
-                        int32_t token_state,
-                        bool some_odd,
-                        uint4 eight) {
-    if (p->p.z_in_chunks && !some_odd) {
-        *(uint4 *)z = eight;
-        return;
-    }
-    const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-    for (int32_t i = 0; i < 8; i++) {
-        if ((state[i] | token_state) == 0) {
-            z[i] = (uint16_t)(words[i / 2] >> 16 * (i % 2));
-        }
     }
 }
 
@@ -231,7 +207,8 @@ DEVICE void wide_end(const mmla_project_wide_params *p,
                 piece + (uint32_t)mmla_project_wg_result_off(lane / chunks + i * every, chunk));
             const int32_t row = begin + first + 8 * chunk;
             if (row < tile.n_rows && token + i * every < tile.n_tokens) {
-                eight_store(p, at, state + row, state[n + token + i * every], some_odd, results);
+                project_wide_eight_store(&p->p, at, state + row, state[n + token + i * every],
+                                         some_odd, results);
             }
         }
         __syncwarp();
@@ -365,8 +342,8 @@ DEVICE void math_begin(const mmla_project_wide_params *p,
         share_ask(p, &shares[i], &tile, warp_token() + i * AT_ONCE, LANES, n);
     }
 #pragma unroll
-    for (int32_t i = 0; i < lines_of(n); i++) {
-        line_copy(p, smem, &m->from, i * LINE_STEPS, n);
+    for (int32_t i = 0; i < LINES; i++) {
+        line_copy(p, smem, &m->from, i * LINE_STEPS);
     }
     gpu_cluster_sync_end(); /* barriers exist, and flags are 0 */
     gpu_barrier_arrive_if(smem->asked, lane == 0);
@@ -376,9 +353,9 @@ DEVICE void math_begin(const mmla_project_wide_params *p,
             *any_token(smem, 0, warp_token()) = 1;
         }
     }
-    line_wait(n); /* and for what other lanes wrote */
+    line_wait(); /* and for what other lanes wrote */
     scales_take(p, smem, &m->scales, 0, 0, 0, n);
-    codes_convert(smem, &m->a[0], &m->scales, 0, n);
+    codes_convert(smem, &m->a[0], &m->scales, 0);
 }
 
 /* What the step after `step` takes, from codes to registers: it may be of the next round, or of the next tile, whose
@@ -399,15 +376,15 @@ DEVICE void next_convert(const mmla_project_wide_params *p,
         scales_take(p, smem, &m->scales, m->turn + is_of_next, round, next, n);
     }
     if (next % LINE_STEPS == 0) {
-        line_wait(n);
+        line_wait();
     }
-    codes_convert(smem, &m->a[next % 2], &m->scales, next, n);
+    codes_convert(smem, &m->a[next % 2], &m->scales, next);
     if (next % LINE_STEPS == LINE_STEPS - 1) {
-        if (next == STEPS - lines_of(n) * LINE_STEPS + LINE_STEPS - 1 && is_last) {
+        if (next == STEPS - LINES * LINE_STEPS + LINE_STEPS - 1 && is_last) {
             lines_turn(p, &m->from, turn_tile(m->turn + 1), n);
         }
         __syncwarp();
-        line_copy(p, smem, &m->from, next, n);
+        line_copy(p, smem, &m->from, next);
     }
 }
 

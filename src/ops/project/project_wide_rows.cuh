@@ -5,12 +5,14 @@
 #include "ops/project/project_wgmma.cuh"
 #include "ops/project/project_wide.h"
 
-/* Any case, group by group. Rare, so it is small instead of fast. */
-PROJECT_DEVICE mmla_project_wide_row project_wide_row_any(const project_row *r) {
+/* Any case, group by group, of n groups from `first` on. Rare, so it is small instead of fast. */
+PROJECT_DEVICE mmla_project_wide_row project_wide_row_any(const project_row *r,
+                                                          int32_t first,
+                                                          int32_t n) {
     uint32_t low = 0xFFu, high = 0;
     bool has_nan = false, has_none = true;
 #pragma unroll 1
-    for (int32_t group = 0; group < MMLA_PROJECT_SCALES; group++) {
+    for (int32_t group = first; group < first + n; group++) {
         const uint4 *at = (const uint4 *)(r->codes + group * MMLA_PROJECT_GROUP);
         const uint4 a = __ldg(at), b = __ldg(at + 1);
         const uint32_t any = a.x | a.y | a.z | a.w | b.x | b.y | b.z | b.w;
@@ -47,11 +49,11 @@ project_wide_range_add(project_wide_range *range, const uint32_t *bytes, const i
     }
 }
 
-/* What a row's scales are, of the ranges of so many lanes side by side, a power of two, that have a part of its bytes
- * each. The usual case has no NaN and no group too small or too large, whatever its codes. */
-PROJECT_DEVICE mmla_project_wide_row project_wide_row_get(const project_row *r,
-                                                          project_wide_range range,
-                                                          const int32_t lanes) {
+/* What a row's scales are, or those of a part of it, of the ranges of so many lanes side by side, a power of two, that
+ * have a part of their bytes each: in the usual case, which is_plain says, there is no NaN and no group too small or too
+ * large, whatever its codes. */
+PROJECT_DEVICE mmla_project_wide_row project_wide_row_quick(project_wide_range range,
+                                                            const int32_t lanes) {
 #pragma unroll
     for (int32_t apart = 1; apart < lanes; apart *= 2) {
         range.lows = mmla_project_u16x2_min(range.lows,
@@ -63,8 +65,15 @@ PROJECT_DEVICE mmla_project_wide_row project_wide_row_get(const project_row *r,
     const uint32_t high = mmla_project_u16x2_max(range.highs, range.highs >> 16) >> 8 & 0xFFu;
     mmla_project_wide_row row = mmla_project_wide_row_of(low, high, false, false);
     row.is_plain = !row.is_odd;
-    if (row.is_odd) {
-        row = project_wide_row_any(r);
+    return row;
+}
+
+/* The same in any case, of n groups of a row from `first` on. */
+PROJECT_DEVICE mmla_project_wide_row project_wide_row_get(
+    const project_row *r, project_wide_range range, const int32_t lanes, int32_t first, int32_t n) {
+    mmla_project_wide_row row = project_wide_row_quick(range, lanes);
+    if (!row.is_plain) {
+        row = project_wide_row_any(r, first, n);
     }
     return row;
 }

@@ -82,7 +82,8 @@ DEVICE bool share_write(const wide_smem *smem,
     const int32_t token = first + share_token(lanes), segments = WORDS / lanes / SEGMENT_WORDS;
     project_wide_range range = project_wide_range_none();
     project_wide_range_add(&range, s->words, WORDS / lanes);
-    const mmla_project_wide_row row = project_wide_row_get(&s->row, range, lanes);
+    const mmla_project_wide_row row =
+        project_wide_row_get(&s->row, range, lanes, 0, MMLA_PROJECT_SCALES);
     const bool is_odd = row.is_odd && token < tile->n_tokens;
     uint8_t *to = smem->exponents + (table * TOKENS + token) * TABLE_PITCH +
                   (int32_t)threadIdx.x % lanes * segments * MMLA_PROJECT_WG_SCALES;

@@ -56,7 +56,8 @@ MMLA_KERNEL(project_widen_sm90a, mmla_project_widen_params) {
         project_wg_scales_load(bytes, &r, lane);
         project_wide_range_add(&range, bytes, MMLA_PROJECT_WG_SCALES / 4);
     }
-    const mmla_project_wide_row row = project_wide_row_get(&r, range, MMLA_PROJECT_WARP);
+    const mmla_project_wide_row row =
+        project_wide_row_get(&r, range, MMLA_PROJECT_WARP, 0, MMLA_PROJECT_SCALES);
     if (lane == 0) {
         p.factors[idx] = row.factor;
         p.marks[idx] = row.is_odd && r.exists ? PROJECT_ODD : 0;
