@@ -16,7 +16,7 @@ enum {
     RANK = 1024,
     LOOKED_AT = 400, /* numbers of a result */
     POISON = 0x5A,
-    WIDE_TOKENS_MIN = 65 /* fewer never take it */
+    WIDE_TOKENS_MIN = 64 /* fewer take it or not, in the same time */
 };
 
 typedef struct shape {
