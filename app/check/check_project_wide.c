@@ -11,15 +11,15 @@
 #include "app/check/check_project_case.h"
 #include "app/check/check_rng.h"
 
-enum { ROW_TILE = 128, TILE_TOKENS = 4096, TOKENS_MAX = 4096, VECTORS_MAX = 8192 };
+enum { ROW_TILE = 128, TILE_TOKENS = 128, DOUBLINGS = 8, TOKENS_MAX = 4096, VECTORS_MAX = 8192 };
 
-/* 4096 to 16384 tokens over the tiles of rows that there are, within limits. */
+/* 128 to 16384 tokens over the tiles of rows that there are, within limits: launches of few tiles and of many. */
 static int64_t tokens_of(const check_session *s, const check_project_case *c, int64_t idx) {
     check_rng rng = check_rng_at(s->options.seed, 0x77696465, (uint64_t)idx);
     const int64_t tiles = c->desc.n_groups * ((c->desc.rank + ROW_TILE - 1) / ROW_TILE);
     const int64_t most = VECTORS_MAX / c->desc.n_groups;
     const int64_t n =
-        (TILE_TOKENS << check_rng_below(&rng, 3)) / tiles + check_rng_below(&rng, 131);
+        (TILE_TOKENS << check_rng_below(&rng, DOUBLINGS)) / tiles + check_rng_below(&rng, 131);
     const int64_t limit = most < TOKENS_MAX ? most : TOKENS_MAX;
     return n < limit ? n : limit;
 }
