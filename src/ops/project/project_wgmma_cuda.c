@@ -42,12 +42,16 @@ static const struct wide wides[] = {
     {0, 1, 2, 580, 5400},  {0, 1, 4, 600, 4900},
 };
 
-/* And those of few tiles: parts of K of a cluster, and cycles of their joining. */
+#define KERNEL(rows) {(const void *)project_wide_few_sm90a_n##rows, rows},
+static const struct kernel few_kernels[] = {MMLA_PROJECT_FEW_KERNELS(KERNEL)};
+#undef KERNEL
+
+/* And those of few tiles: CTAs that share K, and cycles of a step of an empty GPU. */
 struct few {
-    int32_t splits_log2;
-    int64_t end;
+    int32_t kernel, splits_log2;
+    int64_t step;
 };
-static const struct few fews[] = {{0, 0}, {1, 0}, {2, 1300}};
+static const struct few fews[] = {{1, 0, 165}, {1, 1, 165}, {0, 1, 103}};
 
 enum {
     N_WIDES = sizeof wides / sizeof wides[0],
@@ -119,10 +123,10 @@ static mmla_gpu_launch wide_launch(const struct wide *w) {
 
 static mmla_gpu_launch few_launch(const struct few *f) {
     return (mmla_gpu_launch){
-        .kernel = (const void *)project_wide_few_sm90a,
+        .kernel = few_kernels[f->kernel].address,
         .grid = {0, 1, 1},
         .block = MMLA_PROJECT_FEW_THREADS,
-        .smem_bytes = MMLA_PROJECT_FEW_SMEM,
+        .smem_bytes = (uint32_t)MMLA_PROJECT_FEW_SMEM(few_kernels[f->kernel].size),
         .cluster = 1u << f->splits_log2,
         .early = true,
     };
@@ -189,7 +193,7 @@ static int64_t wide_cycles(const mmla_project_problem *p, int64_t n_tiles, int w
 
 /* Of few tiles, a cluster's each; the more CTAs ask for weight, the longer a step. */
 static int64_t few_cycles(const mmla_project_problem *p, int64_t n_tiles, int few) {
-    enum { BEGIN = 7500, STEP_CYCLES = 180, STEP_CTA_16THS = 7 };
+    enum { BEGIN = 7800, STEP_CTA_16THS = 9 };
     const struct few *f = &fews[few];
     const int64_t at_once = p->clusters[few_count(few)];
     if (at_once == 0) {
@@ -197,9 +201,9 @@ static int64_t few_cycles(const mmla_project_problem *p, int64_t n_tiles, int fe
     }
     const int64_t turns = mmla_project_tiles(n_tiles, at_once);
     const int64_t ctas = (n_tiles < at_once ? n_tiles : at_once) << f->splits_log2;
-    const int64_t step = STEP_CYCLES + ctas * STEP_CTA_16THS / 16;
+    const int64_t step = f->step + ctas * STEP_CTA_16THS / 16;
     const int64_t steps = turns * (MMLA_PROJECT_STEPS >> f->splits_log2) * step;
-    return turns * (BEGIN + f->end) + mmla_max_i64(steps, wide_weight_cycles(p));
+    return turns * BEGIN + mmla_max_i64(steps, wide_weight_cycles(p));
 }
 
 /* A launch, how many tiles it has, and which of those with a wide weight it is, or none. */
@@ -257,7 +261,7 @@ static struct choice wide_choice(const mmla_project_problem *p, int64_t n_tokens
 
 static struct choice few_choice(const mmla_project_problem *p, int64_t n_tokens, int few) {
     const struct few *f = &fews[few];
-    const int64_t row_tiles = mmla_project_tiles(p->desc.rank, MMLA_PROJECT_FEW_ROWS);
+    const int64_t row_tiles = mmla_project_tiles(p->desc.rank, few_kernels[f->kernel].size);
     const int64_t token_tiles = mmla_project_tiles(n_tokens, MMLA_PROJECT_FEW_TOKENS);
     const int64_t tiles = p->desc.n_groups * row_tiles * token_tiles;
     struct choice choice = {.launch = few_launch(f),
@@ -271,7 +275,12 @@ static struct choice few_choice(const mmla_project_problem *p, int64_t n_tokens,
     return choice;
 }
 
+/* Of 16 tokens and fewer the split kernels take less: they read half as many bytes of weight. */
 static void wide_choose(const mmla_project_problem *p, int64_t n_tokens, struct choice *best) {
+    enum { TOKENS_MIN = 17 };
+    if (n_tokens < TOKENS_MIN) {
+        return;
+    }
     for (int i = 0; i < N_WIDES + N_FEWS; i++) {
         const struct choice choice =
             i < N_WIDES ? wide_choice(p, n_tokens, i) : few_choice(p, n_tokens, i - N_WIDES);

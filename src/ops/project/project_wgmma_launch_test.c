@@ -27,9 +27,12 @@ MMLA_PROJECT_WG_SPLIT_KERNELS(KERNEL)
     }
 MMLA_PROJECT_WIDE_KERNELS(KERNEL)
 #undef KERNEL
-void project_wide_few_sm90a(mmla_project_few_params p) {
-    (void)p;
-}
+#define KERNEL(rows)                                                 \
+    void project_wide_few_sm90a_n##rows(mmla_project_few_params p) { \
+        (void)p;                                                     \
+    }
+MMLA_PROJECT_FEW_KERNELS(KERNEL)
+#undef KERNEL
 void project_widen_sm90a(mmla_project_widen_params p) {
     (void)p;
 }
@@ -80,7 +83,8 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     const void *volatile any = params; /* the compiler sees other launches, of fewer bytes */
     if (launch->block == MMLA_PROJECT_WIDE_THREADS) {
         device.wide = *(const mmla_project_wide_params *)any;
-    } else if (launch->kernel == (const void *)project_wide_few_sm90a) {
+    } else if (launch->kernel == few_kernels[0].address ||
+               launch->kernel == few_kernels[1].address) {
         device.few = *(const mmla_project_few_params *)any;
     }
     return MMLA_OK;
@@ -204,7 +208,7 @@ static int launched_wide(void) {
 /* Which launch of few tiles ran, or -1. */
 static int launched_few(void) {
     for (int i = 0; i < N_FEWS; i++) {
-        if (device.launch.kernel == (const void *)project_wide_few_sm90a &&
+        if (device.launch.kernel == few_kernels[fews[i].kernel].address &&
             device.few.splits_log2 == fews[i].splits_log2) {
             return i;
         }
@@ -213,13 +217,13 @@ static int launched_few(void) {
 }
 
 /* Every row and token has its tile, and all of K its line. */
-static void check_few(const mmla_project_problem *p, int64_t n_tokens) {
+static void check_few(const mmla_project_problem *p, int64_t n_tokens, int few) {
     const mmla_project_few_params *f = &device.few;
     const mmla_gpu_launch *l = &device.launch;
-    const int32_t ctas = 1 << f->splits_log2;
+    const int32_t ctas = 1 << f->splits_log2, rows = few_kernels[fews[few].kernel].size;
     assert_true(ctas <= MMLA_PROJECT_FEW_SPLITS_MAX);
     assert_int_equal(l->cluster, ctas);
-    assert_int_equal(l->grid[0], (p->desc.rank + 63) / 64 * ctas);
+    assert_int_equal(l->grid[0], (p->desc.rank + rows - 1) / rows * ctas);
     assert_int_equal(l->grid[1], (n_tokens + 63) / 64);
     assert_int_equal(l->grid[2], p->desc.n_groups);
     assert_true(l->grid[1] <= 65535);
@@ -264,7 +268,7 @@ static void project_wide_launch_covers_its_tiles(void **state) {
                         check_wide(&p, n, launched_idx);
                     } else if (launched_few() >= 0) {
                         few_seen[launched_few()]++;
-                        check_few(&p, n);
+                        check_few(&p, n, launched_few());
                     } else {
                         check_launch(&p, n);
                     }
@@ -280,7 +284,7 @@ static void project_wide_launch_covers_its_tiles(void **state) {
     }
 }
 
-/* The shapes of project_wide_test.c: between them they take every launch. Of few tiles rows are 64, and sharers 0. */
+/* The shapes of project_wide_test.c: between them they take every launch. Of few tiles sharers are 0. */
 static void project_wide_launch_is_that_of_the_shape(void **state) {
     (void)state;
     static const uint8_t wide[1];
@@ -290,8 +294,8 @@ static void project_wide_launch_is_that_of_the_shape(void **state) {
     } shapes[] = {
         {2, 1000, 256, 64, 0, 1},   {1, 1024, 380, 128, 1, 4}, {1, 1000, 1000, 128, 1, 2},
         {16, 1016, 100, 128, 1, 1}, {8, 1000, 250, 128, 2, 1}, {8, 1024, 1000, 256, 2, 1},
-        {8, 264, 1100, 128, 2, 1},  {16, 8, 1000, 64, 0, 1},   {1, 1016, 100, 64, 0, 2},
-        {1, 1000, 50, 64, 0, 4},
+        {8, 264, 1100, 128, 2, 1},  {16, 8, 1000, 64, 0, 1},   {1, 1016, 100, 32, 0, 2},
+        {1, 1000, 250, 64, 0, 2},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const mmla_project_problem p = problem_of(shapes[i].n_groups, shapes[i].rank, true);
@@ -299,6 +303,7 @@ static void project_wide_launch_is_that_of_the_shape(void **state) {
         const int idx = launched_wide(), few = launched_few();
         if (shapes[i].sharers == 0) {
             assert_true(few >= 0);
+            assert_int_equal(few_kernels[fews[few].kernel].size, shapes[i].rows);
             assert_int_equal(1 << fews[few].splits_log2, shapes[i].splits);
         } else {
             assert_true(idx >= 0);

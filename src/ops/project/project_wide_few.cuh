@@ -14,10 +14,9 @@ enum {
     GROUP_WARPS = GROUP / MMLA_PROJECT_WARP,
     THREADS = MMLA_PROJECT_FEW_THREADS,
     TOKENS = MMLA_PROJECT_FEW_TOKENS,
-    ROWS = MMLA_PROJECT_FEW_ROWS,
+    ROWS_MAX = 64,
     PARTS = MMLA_PROJECT_FEW_PARTS,
     STAGES = MMLA_PROJECT_FEW_STAGES,
-    STAGE_BYTES = MMLA_PROJECT_FEW_STAGE_BYTES,
     AHEAD = STAGES / PARTS, /* steps of a part that are asked for before they are needed */
     LINE = MMLA_PROJECT_WG_LINE,
     LINE_STEPS = MMLA_PROJECT_WG_LINE_STEPS,
@@ -25,16 +24,24 @@ enum {
     HALVES = 2,                                /* tokens of a thread, eight apart */
     QUAD = 4,                                  /* threads that have the same two */
     WORDS = MMLA_PROJECT_FEW_LINES_MAX / QUAD, /* of scales, of a thread and token */
-    SUM_BYTES = MMLA_PROJECT_FEW_SUM_BYTES,
     TOKENS_LOG2 = 6
 };
 
 static_assert(1 << TOKENS_LOG2 == TOKENS, "a tile's tokens");
 static_assert((int)STAGES == THREADS / MMLA_PROJECT_WARP, "a warp asks for a stage at first");
-static_assert((int)ROWS <= (int)TOKENS, "the threads that have marks have those of rows");
-static_assert(TOKENS * SUM_BYTES <= STAGES * STAGE_BYTES, "sums fit where stages were");
 
 #define DEVICE static __device__ __forceinline__
+
+/* Of tiles of n rows: a stage; sums of a token and its mark, and more, so that four tokens' meet all banks. */
+DEVICE constexpr int32_t stage_bytes_of(const int32_t n) {
+    return n * MMLA_PROJECT_WG_ROW_BYTES;
+}
+DEVICE constexpr int32_t sum_bytes_of(const int32_t n) {
+    return (n + 8) * (int32_t)sizeof(float);
+}
+static_assert(TOKENS * (32 + 8) * 4 <= STAGES * 32 * MMLA_PROJECT_WG_ROW_BYTES &&
+                  TOKENS * (64 + 8) * 4 <= STAGES * 64 * MMLA_PROJECT_WG_ROW_BYTES,
+              "sums fit where stages were");
 
 /* The parts of shared memory, in all CTAs at the same addresses. */
 typedef struct few_smem {
@@ -50,16 +57,16 @@ typedef struct few_smem {
     uint32_t full, empty;
 } few_smem;
 
-DEVICE few_smem few_smem_get(uint8_t *shared) {
+DEVICE few_smem few_smem_get(uint8_t *shared, const int32_t n) {
     few_smem s;
-    uint8_t *left = shared + STAGES * STAGE_BYTES;
+    uint8_t *left = shared + STAGES * stage_bytes_of(n);
     s.stages = s.sums = gpu_smem_address(shared);
     s.left = gpu_smem_address(left);
-    s.exponents = left + MMLA_PROJECT_FEW_LEFT_BYTES;
+    s.exponents = left + MMLA_PROJECT_FEW_LEFT_BYTES(n);
     s.token_marks = (int32_t *)(s.exponents + PARTS * TOKENS * MMLA_PROJECT_FEW_PITCH);
     s.factors = (float *)(s.token_marks + PARTS * TOKENS);
-    s.row_marks = (int32_t *)(s.factors + ROWS);
-    s.full = gpu_smem_address(s.row_marks + ROWS);
+    s.row_marks = (int32_t *)(s.factors + n);
+    s.full = gpu_smem_address(s.row_marks + n);
     s.empty = s.full + STAGES * 8;
     return s;
 }
@@ -82,12 +89,12 @@ DEVICE few_place few_place_get(const mmla_project_few_params *p) {
     return at;
 }
 
-DEVICE mmla_project_tile few_tile_get(const mmla_project_few_params *p) {
+DEVICE mmla_project_tile few_tile_get(const mmla_project_few_params *p, const int32_t n) {
     mmla_project_tile tile;
-    tile.row = (int32_t)(blockIdx.x >> p->splits_log2) * ROWS;
+    tile.row = (int32_t)(blockIdx.x >> p->splits_log2) * n;
     tile.token = (int64_t)blockIdx.y * TOKENS;
     tile.g = (int32_t)blockIdx.z;
-    tile.n_rows = p->p.rank - tile.row < ROWS ? p->p.rank - tile.row : ROWS;
+    tile.n_rows = p->p.rank - tile.row < n ? p->p.rank - tile.row : n;
     const int64_t left = p->p.n_tokens - tile.token;
     tile.n_tokens = left < TOKENS ? (int32_t)left : TOKENS;
     return tile;

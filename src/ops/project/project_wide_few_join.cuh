@@ -7,37 +7,43 @@
 #include "ops/project/project_wide_store.cuh"
 
 enum {
-    SHARE_ROWS = ROWS / PARTS, /* whose sums a warpgroup adds */
-    SHARE = SHARE_ROWS / 2,    /* sums of a thread */
-    FOURS_APART = GROUP * 16,  /* bytes from a thread's four sums to its next four */
-    CHUNK = 8,                 /* rows of a result's chunk, 16 bytes */
-    ROW_CHUNKS = ROWS / CHUNK
+    FOURS_APART = GROUP * 16, /* bytes from a thread's four sums to its next four */
+    CHUNK = 8                 /* rows of a result's chunk, 16 bytes */
 };
+
+/* Of the rows whose sums a warpgroup adds, those of a thread. */
+DEVICE constexpr int32_t share_of(const int32_t n) {
+    return n / 2 / PARTS;
+}
 
 /* Where a warpgroup leaves sums for part `part`, whose thread of the same place finds them: it is the `after`th behind
  * that one. */
-DEVICE uint32_t left_at(const few_smem *smem, int32_t part, int32_t after) {
+DEVICE uint32_t left_at(const few_smem *smem, int32_t part, int32_t after, const int32_t n) {
     const int32_t place = part * (PARTS - 1) + after - 1;
-    return smem->left +
-           (uint32_t)(place * (SHARE / 4) * FOURS_APART + (int32_t)(threadIdx.x % GROUP) * 16);
+    return smem->left + (uint32_t)(place * (share_of(n) / 4) * FOURS_APART +
+                                   (int32_t)(threadIdx.x % GROUP) * 16);
 }
 
 /* A thread's sums of its part of K become those of the CTA, of its warpgroup's share of the rows. Returns whether any
  * thread asks. */
-DEVICE bool sums_join(
-    const few_smem *smem, const few_place *at, const float *sums, float own[SHARE], bool asks) {
+DEVICE bool sums_join(const few_smem *smem,
+                      const few_place *at,
+                      const float *sums,
+                      float *own,
+                      bool asks,
+                      const int32_t n) {
 #pragma unroll
     for (int32_t part = 0; part < PARTS; part++) {
-        const float *s = sums + part * SHARE;
+        const float *s = sums + part * share_of(n);
         if (part == at->part) {
 #pragma unroll
-            for (int32_t i = 0; i < SHARE; i++) {
+            for (int32_t i = 0; i < share_of(n); i++) {
                 own[i] = s[i];
             }
         } else {
-            const uint32_t to = left_at(smem, part, (at->part - part + PARTS) % PARTS);
+            const uint32_t to = left_at(smem, part, (at->part - part + PARTS) % PARTS, n);
 #pragma unroll
-            for (int32_t i = 0; i < SHARE; i += 4) {
+            for (int32_t i = 0; i < share_of(n); i += 4) {
                 gpu_smem_store16(to + (uint32_t)(i / 4 * FOURS_APART),
                                  make_uint4(__float_as_uint(s[i]), __float_as_uint(s[i + 1]),
                                             __float_as_uint(s[i + 2]), __float_as_uint(s[i + 3])));
@@ -47,9 +53,9 @@ DEVICE bool sums_join(
     const bool any = __syncthreads_or(asks);
 #pragma unroll
     for (int32_t after = 1; after < PARTS; after++) {
-        const uint32_t from = left_at(smem, at->part, after);
+        const uint32_t from = left_at(smem, at->part, after, n);
 #pragma unroll
-        for (int32_t i = 0; i < SHARE; i += 4) {
+        for (int32_t i = 0; i < share_of(n); i += 4) {
             const uint4 four = gpu_smem_load16(from + (uint32_t)(i / 4 * FOURS_APART));
             own[i] += __uint_as_float(four.x);
             own[i + 1] += __uint_as_float(four.y);
@@ -65,7 +71,8 @@ DEVICE bool sums_join(
 DEVICE void sums_send(const mmla_project_few_params *p,
                       const few_smem *smem,
                       const few_place *at,
-                      const float own[SHARE]) {
+                      const float *own,
+                      const int32_t n) {
     const int32_t share_log2 = TOKENS_LOG2 - p->splits_log2, lane = threadIdx.x % QUAD;
 #pragma unroll
     for (int32_t half = 0; half < HALVES; half++) {
@@ -73,10 +80,10 @@ DEVICE void sums_send(const mmla_project_few_params *p,
         const int32_t place =
             ((int32_t)gpu_cluster_rank() << share_log2) + token - (owner << share_log2);
         const uint32_t to =
-            gpu_cluster_address(smem->sums + (uint32_t)(place * SUM_BYTES), (uint32_t)owner);
+            gpu_cluster_address(smem->sums + (uint32_t)(place * sum_bytes_of(n)), (uint32_t)owner);
 #pragma unroll
-        for (int32_t i = 0; i < SHARE / 4; i++) {
-            const int32_t row = at->part * SHARE_ROWS + i * CHUNK + lane * 2;
+        for (int32_t i = 0; i < share_of(n) / 4; i++) {
+            const int32_t row = at->part * (n / PARTS) + i * CHUNK + lane * 2;
             gpu_cluster_store2(to + (uint32_t)row * 4,
                                make_float2(own[4 * i + 2 * half], own[4 * i + 2 * half + 1]));
         }
@@ -86,7 +93,7 @@ DEVICE void sums_send(const mmla_project_few_params *p,
             for (int32_t part = 0; part < PARTS; part++) {
                 mark |= smem->token_marks[part * TOKENS + token];
             }
-            gpu_cluster_store(to + ROWS * 4, mark);
+            gpu_cluster_store(to + (uint32_t)n * 4, mark);
         }
     }
 }
@@ -100,16 +107,17 @@ typedef struct few_chunk {
 DEVICE few_chunk chunk_load(const mmla_project_few_params *p,
                             const few_smem *smem,
                             int32_t place,
-                            int32_t row) {
-    uint32_t from = smem->sums + (uint32_t)(place * SUM_BYTES);
+                            int32_t row,
+                            const int32_t n) {
+    uint32_t from = smem->sums + (uint32_t)(place * sum_bytes_of(n));
     few_chunk c = {{0}, 0};
 #pragma unroll 1
     for (int32_t split = 0; split >> p->splits_log2 == 0; split++) {
         const uint4 a = gpu_smem_load16(from + (uint32_t)row * 4);
         const uint4 b = gpu_smem_load16(from + (uint32_t)row * 4 + 16);
         const uint32_t words[CHUNK] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-        c.mark |= (int32_t)gpu_smem_load4(from + ROWS * 4);
-        from += (uint32_t)SUM_BYTES << (TOKENS_LOG2 - p->splits_log2);
+        c.mark |= (int32_t)gpu_smem_load4(from + (uint32_t)n * 4);
+        from += (uint32_t)sum_bytes_of(n) << (TOKENS_LOG2 - p->splits_log2);
 #pragma unroll
         for (int32_t i = 0; i < CHUNK; i++) {
             c.sum[i] += __uint_as_float(words[i]);
@@ -125,7 +133,8 @@ DEVICE void odd_store(const mmla_project_few_params *p,
                       bool is_odd,
                       int32_t token,
                       int32_t row,
-                      int32_t token_mark) {
+                      int32_t token_mark,
+                      const int32_t n) {
     uint32_t odd = __ballot_sync(PROJECT_ALL_LANES, is_odd);
 #pragma unroll 1
     for (; odd != 0; odd &= odd - 1) {
@@ -136,7 +145,7 @@ DEVICE void odd_store(const mmla_project_few_params *p,
 #pragma unroll 1
         for (int32_t i = its_row; i < its_row + CHUNK; i++) {
             if ((smem->row_marks[i] | its_mark) != 0) {
-                project_wg_odd_store(&p->p, tile, i, its_token, ROWS);
+                project_wg_odd_store(&p->p, tile, i, its_token, n);
             }
         }
     }
@@ -147,10 +156,11 @@ DEVICE void odd_store(const mmla_project_few_params *p,
 DEVICE void few_store(const mmla_project_few_params *p,
                       const few_smem *smem,
                       const mmla_project_tile *tile,
-                      bool some_row_odd) {
-    const int32_t share_log2 = TOKENS_LOG2 - p->splits_log2;
+                      bool some_row_odd,
+                      const int32_t n) {
+    const int32_t chunks = n / CHUNK, share_log2 = TOKENS_LOG2 - p->splits_log2;
     const int32_t first = (int32_t)gpu_cluster_rank() << share_log2;
-    const int32_t row = (int32_t)threadIdx.x % ROW_CHUNKS * CHUNK;
+    const int32_t row = (int32_t)threadIdx.x % chunks * CHUNK;
     const int32_t stride = p->p.n_groups * p->p.rank;
     uint16_t *z = p->p.z + project_z_index(&p->p, tile, row, first);
     float w[CHUNK];
@@ -159,9 +169,9 @@ DEVICE void few_store(const mmla_project_few_params *p,
         w[i] = smem->factors[row + i];
     }
 #pragma unroll 1
-    for (int32_t place = (int32_t)threadIdx.x / ROW_CHUNKS; place >> share_log2 == 0;
-         place += THREADS / ROW_CHUNKS) {
-        const few_chunk c = chunk_load(p, smem, place, row);
+    for (int32_t place = (int32_t)threadIdx.x / chunks; place >> share_log2 == 0;
+         place += THREADS / chunks) {
+        const few_chunk c = chunk_load(p, smem, place, row, n);
         const bool exists = first + place < tile->n_tokens && row < tile->n_rows;
         const bool is_odd = exists && (some_row_odd || c.mark != 0);
         if (exists) {
@@ -173,7 +183,7 @@ DEVICE void few_store(const mmla_project_few_params *p,
                                      is_odd, eight);
         }
         __syncwarp();
-        odd_store(p, smem, tile, is_odd, first + place, row, c.mark);
+        odd_store(p, smem, tile, is_odd, first + place, row, c.mark, n);
     }
 }
 

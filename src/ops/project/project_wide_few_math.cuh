@@ -104,16 +104,19 @@ typedef struct few_row {
     int32_t mark;
 } few_row;
 
-DEVICE void row_ask(const mmla_project_few_params *p, few_row *r, const mmla_project_tile *tile) {
-    if (threadIdx.x < ROWS) {
+DEVICE void row_ask(const mmla_project_few_params *p,
+                    few_row *r,
+                    const mmla_project_tile *tile,
+                    const int32_t n) {
+    if (threadIdx.x < n) {
         const int64_t at = tile->g * p->group_rows + tile->row;
         r->factor = __ldg(p->factors + at + threadIdx.x);
         r->mark = __ldg(p->marks + at + threadIdx.x);
     }
 }
 
-DEVICE void row_take(const few_smem *smem, const few_row *r) {
-    if (threadIdx.x < ROWS) {
+DEVICE void row_take(const few_smem *smem, const few_row *r, const int32_t n) {
+    if (threadIdx.x < n) {
         smem->factors[threadIdx.x] = r->factor;
         smem->row_marks[threadIdx.x] = r->mark;
     }
@@ -175,10 +178,10 @@ weight_at(const mmla_project_few_params *p, const mmla_project_tile *tile, int32
 }
 
 /* Asks for it, to a stage, by one thread. */
-DEVICE void stage_ask(const few_smem *smem, const uint8_t *weight, int32_t stage) {
-    gpu_barrier_arrive_expect(smem->full + stage * 8, STAGE_BYTES);
-    gpu_bulk_load(smem->stages + (uint32_t)(stage * STAGE_BYTES), weight, STAGE_BYTES,
-                  smem->full + stage * 8);
+DEVICE void stage_ask(const few_smem *smem, const uint8_t *weight, int32_t stage, const int32_t n) {
+    gpu_barrier_arrive_expect(smem->full + stage * 8, (uint32_t)stage_bytes_of(n));
+    gpu_bulk_load(smem->stages + (uint32_t)(stage * stage_bytes_of(n)), weight,
+                  (uint32_t)stage_bytes_of(n), smem->full + stage * 8);
 }
 
 /* The stage that a warp asks for at the beginning, and what goes there, where there is so much. */
@@ -204,7 +207,8 @@ DEVICE void few_ask(const mmla_project_few_params *p,
                     const mmla_project_tile *tile,
                     const few_place *at,
                     few_token token[HALVES],
-                    few_state *m) {
+                    few_state *m,
+                    const int32_t n) {
     const few_first first = first_get(p, tile);
     few_row row;
     words_begin(p, tile, at, token);
@@ -217,19 +221,19 @@ DEVICE void few_ask(const mmla_project_few_params *p,
         codes_ask(m, step, 0, true);
     }
     if (first.asks && first.stage < PARTS) {
-        stage_ask(smem, first.weight, first.stage);
+        stage_ask(smem, first.weight, first.stage, n);
     }
     __syncwarp();
-    row_ask(p, &row, tile);
+    row_ask(p, &row, tile, n);
 #pragma unroll
     for (int32_t half = 0; half < HALVES; half++) {
         words_take(p, smem, tile, at, &token[half], half);
     }
     if (first.asks && first.stage >= PARTS) {
-        stage_ask(smem, first.weight, first.stage);
+        stage_ask(smem, first.weight, first.stage, n);
     }
     __syncwarp();
-    row_take(smem, &row);
+    row_take(smem, &row, n);
     __syncthreads(); /* barriers exist, and exponents */
 }
 
@@ -241,7 +245,8 @@ DEVICE void step_multiply(const mmla_project_few_params *p,
                           few_state *m,
                           float *sums,
                           int32_t line,
-                          const int32_t step) {
+                          const int32_t step,
+                          const int32_t n) {
     const int32_t next = line * LINE_STEPS + step - 1 + AHEAD; /* takes the place of the last */
     const bool replaces = (line > 0 || step > 0) && next < p->n_lines * LINE_STEPS;
     gpu_wgmma_wait_all(); /* who reads the registers, and the last stage */
@@ -255,13 +260,13 @@ DEVICE void step_multiply(const mmla_project_few_params *p,
     codes_ask(m, step, LINE, line + 1 < p->n_lines);
     if (replaces && threadIdx.x % GROUP == 0) {
         gpu_barrier_wait(smem->empty + m->before.stage * 8, m->before.parity);
-        stage_ask(smem, weight_at(p, tile, at->first_line * LINE_STEPS + next), m->before.stage);
+        stage_ask(smem, weight_at(p, tile, at->first_line * LINE_STEPS + next), m->before.stage, n);
     }
     __syncwarp();
     gpu_barrier_wait(smem->full + m->ring.stage * 8, m->ring.parity);
-    project_wg_step_multiply(sums, &m->a,
-                             gpu_wgmma_tile(smem->stages + (uint32_t)(m->ring.stage * STAGE_BYTES)),
-                             line == 0 && step == 0, ROWS);
+    project_wg_step_multiply(
+        sums, &m->a, gpu_wgmma_tile(smem->stages + (uint32_t)(m->ring.stage * stage_bytes_of(n))),
+        line == 0 && step == 0, n);
     m->before = m->ring;
     m->ring.stage = (m->ring.stage + PARTS) % STAGES;
     m->ring.parity ^= m->ring.stage < PARTS;
@@ -273,7 +278,8 @@ DEVICE void few_multiply(const mmla_project_few_params *p,
                          const mmla_project_tile *tile,
                          const few_place *at,
                          few_state *m,
-                         float *sums) {
+                         float *sums,
+                         const int32_t n) {
     m->ring.stage = at->part;
     m->ring.parity = 0;
     m->before = m->ring;
@@ -286,7 +292,7 @@ DEVICE void few_multiply(const mmla_project_few_params *p,
         }
 #pragma unroll
         for (int32_t step = 0; step < LINE_STEPS; step++) {
-            step_multiply(p, smem, tile, at, m, sums, line, step);
+            step_multiply(p, smem, tile, at, m, sums, line, step, n);
         }
 #pragma unroll
         for (int32_t half = 0; half < HALVES; half++) {
@@ -294,7 +300,7 @@ DEVICE void few_multiply(const mmla_project_few_params *p,
         }
     }
     gpu_wgmma_wait_all();
-    gpu_wgmma_use(sums, ROWS / 2);
+    gpu_wgmma_use(sums, n / 2);
 }
 
 #endif
