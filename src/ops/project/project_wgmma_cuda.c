@@ -51,7 +51,7 @@ struct few {
     int32_t kernel, splits_log2;
     int64_t step;
 };
-static const struct few fews[] = {{1, 0, 165}, {1, 1, 165}, {0, 1, 103}};
+static const struct few fews[] = {{0, 1, 103}, {1, 1, 165}, {1, 0, 165}};
 
 enum {
     N_WIDES = sizeof wides / sizeof wides[0],

@@ -169,6 +169,7 @@ DEVICE void barriers_begin(const few_smem *smem) {
         gpu_barrier_init(smem->empty + stage * 8, GROUP_WARPS);
         gpu_barrier_inits_publish();
     }
+    __syncwarp();
 }
 
 /* Weight of step `step` of K, of 64. */
