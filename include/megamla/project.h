@@ -71,10 +71,10 @@ MMLA_API const char *mmla_project_plan_implementation(const mmla_project_plan *p
  * has a multiple of 256. */
 MMLA_API size_t mmla_project_wide_bytes(const mmla_project_plan *plan);
 
-/* mmla_project_widen - a weight for calls of many tokens, once, when it is loaded.
+/* mmla_project_widen - a weight for calls of more than a few tokens, once, when it is loaded.
  *
  * Codes times their scales become fp16, relative to the largest scale of their row, in an order
- * that the kernels for many tokens read as it is, so that no call has to convert them again. Any
+ * that the kernels for those read as it is, so that no call has to convert them again. Any
  * plan of the same device, n_groups and rank may be given the result. Its bytes belong to this
  * version of the library.
  *
@@ -100,9 +100,9 @@ MMLA_API mmla_status mmla_project_widen(const mmla_project_plan *plan,
  * neither on the other tokens of the call nor on the number of threads; from device to device they
  * differ within the stated tolerance.
  *
- * With weight_wide, which is ignored where mmla_project_wide_bytes is 0, a call of many tokens takes
- * it in place of weight and is faster; it still reads weight where a row's scales lie too far apart
- * for fp16. Such calls sum in another order, so a token's bits then depend on the number of tokens
+ * With weight_wide, which is ignored where mmla_project_wide_bytes is 0, a call of more than a
+ * few tokens takes it in place of weight and is faster; it still reads weight where a row's scales
+ * lie too far apart for fp16. Such calls sum in another order, so a token's bits then depend on the number of tokens
  * of the call, though not on what those are. They are held to the same tolerance.
  *
  * memory   no alignment of z beyond 2; workspace 64-byte aligned

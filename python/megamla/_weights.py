@@ -132,9 +132,9 @@ def project(
             [T, G, 128].
         weight: e4m3 [G, N, 4096], permuted by permute_wo_a, 16-byte aligned; N a multiple of 8.
         weight_scale: ue8m0 bytes [G, N, 128], permuted with it.
-        weight_wide: the same weight by project_widen, or None. Calls of many tokens are then faster,
-            and the bits of a token depend on how many there are. Where project_widen raises, it is
-            ignored.
+        weight_wide: the same weight by project_widen, or None. Calls of more than 16 tokens are then
+            faster, and the bits of a token depend on how many there are. Where project_widen
+            raises, it is ignored.
         out: bf16 [T, G, N] to write.
         implementation, workspace, stream: as in attend_paged.
 
@@ -162,7 +162,7 @@ def project_widen(
     implementation: Optional[str] = None,
     stream: Optional[int] = None,
 ) -> Tensor:
-    """A weight of project for calls of many tokens on a Hopper GPU, made once when it is loaded.
+    """A weight of project for calls of more than a few tokens on a Hopper GPU, made once when it is loaded.
 
     Args:
         weight, weight_scale: as in project, which still needs them.

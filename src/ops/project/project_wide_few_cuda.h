@@ -34,9 +34,9 @@ enum {
     ((MMLA_PROJECT_FEW_PARTS - 1) * MMLA_PROJECT_FEW_TOKENS * (n)*4)
 
 /* Shared memory: stages, those sums, exponents and marks of tokens for each part, factors and marks of rows, barriers. */
-#define MMLA_PROJECT_FEW_SMEM(n)                                                                 \
-    (MMLA_PROJECT_FEW_STAGES * (n)*MMLA_PROJECT_WG_ROW_BYTES + MMLA_PROJECT_FEW_LEFT_BYTES(n) +  \
-     MMLA_PROJECT_FEW_PARTS * MMLA_PROJECT_FEW_TOKENS * (MMLA_PROJECT_FEW_PITCH + 4) + (n)*8 +   \
+#define MMLA_PROJECT_FEW_SMEM(n)                                                                \
+    (MMLA_PROJECT_FEW_STAGES * (n)*MMLA_PROJECT_WG_ROW_BYTES + MMLA_PROJECT_FEW_LEFT_BYTES(n) + \
+     MMLA_PROJECT_FEW_PARTS * MMLA_PROJECT_FEW_TOKENS * (MMLA_PROJECT_FEW_PITCH + 4) + (n)*8 +  \
      2 * MMLA_PROJECT_FEW_STAGES * 8)
 
 #define MMLA_PROJECT_FEW_KERNELS(KERNEL) KERNEL(32) KERNEL(64)
