@@ -43,12 +43,11 @@ static_assert(TOKENS * (32 + 8) * 4 <= STAGES * 32 * MMLA_PROJECT_WG_ROW_BYTES &
                   TOKENS * (64 + 8) * 4 <= STAGES * 64 * MMLA_PROJECT_WG_ROW_BYTES,
               "sums fit where stages were");
 
-/* The parts of shared memory, in all CTAs at the same addresses. A mark is PROJECT_ODD or 0; that behind the sums of a
- * token is of the CTA's part of K. */
+/* The parts of shared memory, in all CTAs at the same addresses. A mark is PROJECT_ODD or 0. Sums are of
+ * tokens that this CTA stores; the mark behind a token's is of the CTA's part of K. */
 typedef struct few_smem {
     uint32_t stages;
-    uint32_t
-        sums; /* [CTA's part of K][token of those stored here][row and a mark], in place of stages */
+    uint32_t sums;        /* [CTA's part of K][token][row and a mark], in place of stages */
     uint32_t left;        /* sums of warpgroups for each other */
     uint8_t *exponents;   /* [part][token][line], with a pitch */
     int32_t *token_marks; /* [part][token] */
