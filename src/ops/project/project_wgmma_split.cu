@@ -399,7 +399,8 @@ DEVICE void split_body(const mmla_project_params *p, uint8_t *shared, const int3
     const split_smem s = split_smem_get(n);
     const mmla_project_tile tile =
         mmla_project_wg_tile_get(gpu_cluster_number(), p->n_tokens, p->rank, n, ROWS);
-    const int32_t group = threadIdx.x / GROUP;
+    /* One for all lanes, so that descriptors are made in uniform registers. */
+    const int32_t group = (int32_t)__shfl_sync(PROJECT_ALL_LANES, threadIdx.x / GROUP, 0);
     int32_t *state = (int32_t *)(shared + s.state_off), *any = (int32_t *)(shared + s.any_off);
     team t;
     t.thread = threadIdx.x % GROUP;
