@@ -75,6 +75,17 @@ GPU_DEVICE void gpu_cp_async16_zero(uint32_t smem, const void *global, bool vali
                  : "memory");
 }
 
+/* The same, or nothing when not valid. */
+GPU_DEVICE void gpu_cp_async16_if(uint32_t smem, const void *global, bool valid) {
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.ne.b32 p, %2, 0;\n"
+                 "@p cp.async.cg.shared.global [%0], [%1], 16;\n"
+                 "}" ::"r"(smem),
+                 "l"(global), "r"((int32_t)valid)
+                 : "memory");
+}
+
 /* Sixteen bytes of memory that nobody writes meanwhile into registers. Volatile, unlike __ldg: the
  * compiler keeps it where it stands, ahead of its use; the assembler may still delay it. */
 GPU_DEVICE uint4 gpu_load16(const void *global) {

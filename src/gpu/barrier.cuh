@@ -98,6 +98,19 @@ GPU_DEVICE void gpu_cluster_arrive(uint32_t barrier) {
 #endif
 }
 
+/* The same on a condition, without a branch, as gpu_barrier_arrive_if. */
+GPU_DEVICE void gpu_cluster_arrive_if(uint32_t barrier, bool arrives) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n"
+                 ".reg .pred arrives;\n"
+                 "setp.ne.b32 arrives, %1, 0;\n"
+                 "@arrives mbarrier.arrive.shared::cluster.b64 _, [%0];\n"
+                 "}" ::"r"(barrier),
+                 "r"((int32_t)arrives)
+                 : "memory");
+#endif
+}
+
 /* An arrival that says how many bytes copies will add to the phase, which does not end without
  * them; they may have come already. */
 GPU_DEVICE void gpu_barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {

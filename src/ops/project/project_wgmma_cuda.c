@@ -31,27 +31,38 @@ static const struct spread spreads[] = {{4, 1}, {4, 2}, {1, 8}};
 static const struct kernel wide_kernels[] = {MMLA_PROJECT_WIDE_KERNELS(KERNEL)};
 #undef KERNEL
 
-/* Launches with wide weight: which of those kernels, tiles of tokens and parts of K of a cluster; cycles of a step, and
- * of a tile's end, on an H200. */
+/* Launches with wide weight: which of those kernels, tiles of tokens of a cluster; cycles of a step, and of a tile's end, on
+ * an H200. */
 struct wide {
-    int32_t kernel, sharers, splits;
+    int32_t kernel, sharers;
     int64_t step, end;
 };
 static const struct wide wides[] = {
-    {1, 2, 1, 1060, 4000}, {0, 2, 1, 580, 2100}, {0, 1, 1, 590, 2100},
-    {0, 1, 2, 580, 5400},  {0, 1, 4, 600, 4900},
+    {1, 2, 1060, 4000},
+    {0, 2, 580, 2100},
+    {0, 1, 590, 2100},
 };
 
-#define KERNEL(rows) {(const void *)project_wide_few_sm90a_n##rows, rows},
-static const struct kernel few_kernels[] = {MMLA_PROJECT_FEW_KERNELS(KERNEL)};
+/* And those of few tiles, of so many tokens and rows. */
+#define KERNEL(tokens, rows)                                                \
+    {(const void *)project_wide_few_sm90a_m##tokens##n##rows, tokens, rows, \
+     MMLA_PROJECT_FEW_SMEM(tokens, rows), MMLA_PROJECT_FEW_LINES_MAX(tokens)},
+static const struct few_kernel {
+    const void *address;
+    int32_t tokens, rows, smem_bytes, n_lines;
+} few_kernels[] = {MMLA_PROJECT_FEW_KERNELS(KERNEL)};
 #undef KERNEL
 
-/* And those of few tiles: CTAs that share K, and cycles of a step of an empty GPU. */
+/* Their launches: CTAs that share K, and tiles of a cluster that share weight; cycles of a step on an empty H200, and what
+ * every CTA adds to it, in 16ths. */
 struct few {
-    int32_t kernel, splits_log2;
-    int64_t step;
+    int32_t kernel, splits_log2, sharers_log2;
+    int64_t step, step_cta;
 };
-static const struct few fews[] = {{0, 1, 103}, {1, 1, 165}, {1, 0, 165}};
+static const struct few fews[] = {
+    {0, 1, 0, 110, 7}, {0, 0, 1, 100, 4}, {1, 1, 0, 150, 19}, {1, 0, 0, 112, 22},
+    {1, 0, 1, 145, 5}, {2, 0, 1, 290, 5}, {3, 0, 1, 590, 3},
+};
 
 enum {
     N_WIDES = sizeof wides / sizeof wides[0],
@@ -116,7 +127,7 @@ static mmla_gpu_launch wide_launch(const struct wide *w) {
         .grid = {0, 1, 1},
         .block = MMLA_PROJECT_WIDE_THREADS,
         .smem_bytes = (uint32_t)MMLA_PROJECT_WIDE_SMEM(kernel->size),
-        .cluster = (uint32_t)(w->sharers * w->splits),
+        .cluster = (uint32_t)w->sharers,
         .early = true,
     };
 }
@@ -126,8 +137,8 @@ static mmla_gpu_launch few_launch(const struct few *f) {
         .kernel = few_kernels[f->kernel].address,
         .grid = {0, 1, 1},
         .block = MMLA_PROJECT_FEW_THREADS,
-        .smem_bytes = (uint32_t)MMLA_PROJECT_FEW_SMEM(few_kernels[f->kernel].size),
-        .cluster = 1u << f->splits_log2,
+        .smem_bytes = (uint32_t)few_kernels[f->kernel].smem_bytes,
+        .cluster = 1u << (f->splits_log2 + f->sharers_log2),
         .early = true,
     };
 }
@@ -176,32 +187,32 @@ static int64_t wide_weight_cycles(const mmla_project_problem *p) {
     return mmla_project_wide_codes_bytes(p->desc.rank, p->desc.n_groups) / BYTES_A_CYCLE;
 }
 
-/* Of tiles that a cluster has with wide weight; with several parts of K it has one. By clock reads of single launches, in
- * cycles that are about those of the others: it was not fitted. Weight comes from memory once. */
+/* Of tiles that a cluster has with wide weight. By clock reads of single launches, in cycles that are about those of the
+ * others: it was not fitted. Weight comes from memory once. */
 static int64_t wide_cycles(const mmla_project_problem *p, int64_t n_tiles, int wide) {
-    enum { BEGIN = 7000 };
+    enum { BEGIN = 11000 };
     const struct wide *w = &wides[wide];
     const int64_t at_once = p->clusters[wide_count(wide)];
     if (at_once == 0) {
         return INT64_MAX;
     }
     const int64_t turns = mmla_project_tiles(n_tiles, at_once);
-    const int64_t steps = turns * (MMLA_PROJECT_STEPS / w->splits) * w->step;
-    const int64_t begins = w->splits == 1 ? 1 : turns;
-    return begins * BEGIN + mmla_max_i64(steps, wide_weight_cycles(p)) + turns * w->end;
+    const int64_t steps = turns * MMLA_PROJECT_STEPS * w->step;
+    return BEGIN + mmla_max_i64(steps, wide_weight_cycles(p)) + turns * w->end;
 }
 
-/* Of few tiles, a cluster's each; the more CTAs ask for weight, the longer a step. */
-static int64_t few_cycles(const mmla_project_problem *p, int64_t n_tiles, int few) {
-    enum { BEGIN = 7800, STEP_CTA_16THS = 9 };
+/* Of few tiles, as many as share weight a cluster's; the more CTAs ask for weight, the longer a step. By what 25 shapes
+ * took on an H200. */
+static int64_t few_cycles(const mmla_project_problem *p, int64_t n_clusters, int few) {
+    enum { BEGIN = 7000 };
     const struct few *f = &fews[few];
     const int64_t at_once = p->clusters[few_count(few)];
     if (at_once == 0) {
         return INT64_MAX;
     }
-    const int64_t turns = mmla_project_tiles(n_tiles, at_once);
-    const int64_t ctas = (n_tiles < at_once ? n_tiles : at_once) << f->splits_log2;
-    const int64_t step = f->step + ctas * STEP_CTA_16THS / 16;
+    const int64_t turns = mmla_project_tiles(n_clusters, at_once);
+    const int64_t ctas = mmla_min_i64(n_clusters, at_once) << (f->splits_log2 + f->sharers_log2);
+    const int64_t step = f->step + ctas * f->step_cta / 16;
     const int64_t steps = turns * (MMLA_PROJECT_STEPS >> f->splits_log2) * step;
     return turns * BEGIN + mmla_max_i64(steps, wide_weight_cycles(p));
 }
@@ -249,7 +260,7 @@ static struct choice wide_choice(const mmla_project_problem *p, int64_t n_tokens
     const int64_t at_once = p->clusters[wide_count(wide)];
     const int64_t tiles =
         tiles_of(p, n_tokens, wide_kernels[w->kernel].size, w->sharers * MMLA_PROJECT_WIDE_TOKENS);
-    const int64_t clusters = w->splits > 1 || tiles < at_once ? tiles : at_once;
+    const int64_t clusters = mmla_min_i64(tiles, at_once);
     struct choice choice = {.launch = wide_launch(w),
                             .n_tiles = tiles,
                             .cycles = wide_cycles(p, tiles, wide),
@@ -261,16 +272,16 @@ static struct choice wide_choice(const mmla_project_problem *p, int64_t n_tokens
 
 static struct choice few_choice(const mmla_project_problem *p, int64_t n_tokens, int few) {
     const struct few *f = &fews[few];
-    const int64_t row_tiles = mmla_project_tiles(p->desc.rank, few_kernels[f->kernel].size);
-    const int64_t token_tiles = mmla_project_tiles(n_tokens, MMLA_PROJECT_FEW_TOKENS);
-    const int64_t tiles = p->desc.n_groups * row_tiles * token_tiles;
+    const struct few_kernel *kernel = &few_kernels[f->kernel];
+    const int64_t row_tiles = mmla_project_tiles(p->desc.rank, kernel->rows);
+    const int64_t shares = mmla_project_tiles(n_tokens, kernel->tokens << f->sharers_log2);
+    const int64_t clusters = p->desc.n_groups * row_tiles * shares;
     struct choice choice = {.launch = few_launch(f),
-                            .n_tiles = tiles,
-                            .cycles =
-                                token_tiles <= GRID_MAX ? few_cycles(p, tiles, few) : INT64_MAX,
+                            .n_tiles = clusters << f->sharers_log2,
+                            .cycles = shares <= GRID_MAX ? few_cycles(p, clusters, few) : INT64_MAX,
                             .few = f};
-    choice.launch.grid[0] = (uint32_t)(row_tiles << f->splits_log2);
-    choice.launch.grid[1] = (uint32_t)token_tiles;
+    choice.launch.grid[0] = (uint32_t)(row_tiles * choice.launch.cluster);
+    choice.launch.grid[1] = (uint32_t)shares;
     choice.launch.grid[2] = (uint32_t)p->desc.n_groups;
     return choice;
 }
@@ -372,7 +383,6 @@ static mmla_project_wide_params wide_params_get(const mmla_project_problem *p,
         .factors = wide.factors,
         .marks = wide.marks,
         .sharers = w->sharers,
-        .splits = w->splits,
         .row_tiles = (uint32_t)mmla_project_tiles(p->desc.rank, wide_kernels[w->kernel].size),
         .token_tiles =
             (uint32_t)mmla_project_tiles(args->n_tokens, w->sharers * MMLA_PROJECT_WIDE_TOKENS),
@@ -390,7 +400,8 @@ few_params_get(const mmla_project_problem *p, const mmla_project_args *args, con
         .marks = wide.marks,
         .group_rows = mmla_project_wide_rows(p->desc.rank),
         .splits_log2 = f->splits_log2,
-        .n_lines = MMLA_PROJECT_FEW_LINES_MAX >> f->splits_log2,
+        .sharers_log2 = f->sharers_log2,
+        .n_lines = few_kernels[f->kernel].n_lines >> f->splits_log2,
     };
 }
 

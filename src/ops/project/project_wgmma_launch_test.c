@@ -27,9 +27,9 @@ MMLA_PROJECT_WG_SPLIT_KERNELS(KERNEL)
     }
 MMLA_PROJECT_WIDE_KERNELS(KERNEL)
 #undef KERNEL
-#define KERNEL(rows)                                                 \
-    void project_wide_few_sm90a_n##rows(mmla_project_few_params p) { \
-        (void)p;                                                     \
+#define KERNEL(tokens, rows)                                                    \
+    void project_wide_few_sm90a_m##tokens##n##rows(mmla_project_few_params p) { \
+        (void)p;                                                                \
     }
 MMLA_PROJECT_FEW_KERNELS(KERNEL)
 #undef KERNEL
@@ -52,13 +52,13 @@ mmla_gpu_kernel_load(const mmla_gpu *gpu, const void *kernel, int32_t smem_bytes
     return MMLA_OK;
 }
 
-/* As many as threads of 128 registers, shared memory, and groups of 16 multiprocessors allow. */
+/* As many as threads of 128 registers, or one that has more of fewer, shared memory, and groups of 16 multiprocessors allow. */
 mmla_status mmla_gpu_clusters_get(const mmla_gpu *gpu,
                                   const mmla_gpu_launch *launch,
                                   int32_t *n,
                                   mmla_error *err) {
     (void)err;
-    const int32_t by_registers = 512 / (int32_t)launch->block;
+    const int32_t by_registers = launch->block > 512 ? 1 : 512 / (int32_t)launch->block;
     const int32_t by_smem = gpu->sm_smem_bytes / ((int32_t)launch->smem_bytes + 1024);
     const int32_t n_blocks = by_registers < by_smem ? by_registers : by_smem;
     assert_true(n_blocks > 0);
@@ -83,8 +83,7 @@ mmla_status mmla_gpu_launch_run(const mmla_gpu *gpu,
     const void *volatile any = params; /* the compiler sees other launches, of fewer bytes */
     if (launch->block == MMLA_PROJECT_WIDE_THREADS) {
         device.wide = *(const mmla_project_wide_params *)any;
-    } else if (launch->kernel == few_kernels[0].address ||
-               launch->kernel == few_kernels[1].address) {
+    } else if (launch->block == MMLA_PROJECT_FEW_THREADS) {
         device.few = *(const mmla_project_few_params *)any;
     }
     return MMLA_OK;
@@ -198,7 +197,7 @@ static void project_launch_takes_the_kernel_for_the_shape(void **state) {
 static int launched_wide(void) {
     for (int i = 0; i < N_WIDES; i++) {
         if (device.launch.kernel == wide_kernels[wides[i].kernel].address &&
-            device.wide.sharers == wides[i].sharers && device.wide.splits == wides[i].splits) {
+            device.wide.sharers == wides[i].sharers) {
             return i;
         }
     }
@@ -209,7 +208,8 @@ static int launched_wide(void) {
 static int launched_few(void) {
     for (int i = 0; i < N_FEWS; i++) {
         if (device.launch.kernel == few_kernels[fews[i].kernel].address &&
-            device.few.splits_log2 == fews[i].splits_log2) {
+            device.few.splits_log2 == fews[i].splits_log2 &&
+            device.few.sharers_log2 == fews[i].sharers_log2) {
             return i;
         }
     }
@@ -220,35 +220,32 @@ static int launched_few(void) {
 static void check_few(const mmla_project_problem *p, int64_t n_tokens, int few) {
     const mmla_project_few_params *f = &device.few;
     const mmla_gpu_launch *l = &device.launch;
-    const int32_t ctas = 1 << f->splits_log2, rows = few_kernels[fews[few].kernel].size;
-    assert_true(ctas <= MMLA_PROJECT_FEW_SPLITS_MAX);
+    const struct few_kernel *kernel = &few_kernels[fews[few].kernel];
+    const int32_t k_parts = 1 << f->splits_log2, ctas = k_parts << f->sharers_log2;
+    const int32_t tokens = kernel->tokens << f->sharers_log2, rows = kernel->rows;
+    assert_true(ctas <= 2); /* clusters of two leave no multiprocessor out */
     assert_int_equal(l->cluster, ctas);
     assert_int_equal(l->grid[0], (p->desc.rank + rows - 1) / rows * ctas);
-    assert_int_equal(l->grid[1], (n_tokens + 63) / 64);
+    assert_int_equal(l->grid[1], (n_tokens + tokens - 1) / tokens);
     assert_int_equal(l->grid[2], p->desc.n_groups);
     assert_true(l->grid[1] <= 65535);
-    assert_int_equal(f->n_lines * 4 * ctas * 128, 4096);
+    assert_int_equal(f->n_lines * (4 * 64 / kernel->tokens) * k_parts * 128, 4096);
     assert_int_equal(f->group_rows % 256, 0);
     assert_true(f->group_rows >= p->desc.rank && l->smem_bytes <= (uint32_t)p->gpu.smem_bytes);
 }
 
-/* Every row and token has its tile, and a cluster whose parts of K are whole rounds. */
+/* Every row and token has its tile. */
 static void check_wide(const mmla_project_problem *p, int64_t n_tokens, int wide) {
     const mmla_project_wide_params *w = &device.wide;
     const mmla_gpu_launch *l = &device.launch;
     const int32_t rows = wide_kernels[wides[wide].kernel].size, tokens = w->sharers * 128;
-    assert_int_equal(l->cluster, w->sharers * w->splits);
+    assert_int_equal(l->cluster, w->sharers);
     assert_int_equal(l->grid[0] % l->cluster, 0);
-    assert_int_equal(64 / w->splits % MMLA_PROJECT_WIDE_ROUND_STEPS, 0);
     assert_int_equal(w->row_tiles, (p->desc.rank + rows - 1) / rows);
     assert_int_equal(w->token_tiles, (n_tokens + tokens - 1) / tokens);
     assert_int_equal(w->n_tiles, w->row_tiles * w->token_tiles * (uint32_t)p->desc.n_groups);
     assert_true(l->grid[0] / l->cluster <= w->n_tiles);
     assert_true(l->smem_bytes <= (uint32_t)p->gpu.smem_bytes);
-    if (w->splits > 1) {
-        assert_int_equal(l->grid[0] / l->cluster, w->n_tiles);
-        assert_true(rows <= 128);
-    }
 }
 
 static void project_wide_launch_covers_its_tiles(void **state) {
@@ -284,32 +281,36 @@ static void project_wide_launch_covers_its_tiles(void **state) {
     }
 }
 
-/* The shapes of project_wide_test.c: between them they take every launch. Of few tiles sharers are 0. */
+/* The shapes of project_wide_test.c: between them they take every launch, of few tiles (tokens, rows, CTAs with parts of K)
+ * or of many (tokens are 0). */
 static void project_wide_launch_is_that_of_the_shape(void **state) {
     (void)state;
     static const uint8_t wide[1];
     static const struct {
         int32_t n_groups, rank, n_tokens;
-        int32_t rows, sharers, splits;
+        int32_t tokens, rows, sharers, splits;
     } shapes[] = {
-        {2, 1000, 256, 64, 0, 1},   {1, 1024, 380, 128, 1, 4}, {1, 1000, 1000, 128, 1, 2},
-        {16, 1016, 100, 128, 1, 1}, {8, 1000, 250, 128, 2, 1}, {8, 1024, 1000, 256, 2, 1},
-        {8, 264, 1100, 128, 2, 1},  {16, 8, 1000, 64, 0, 1},   {1, 1016, 100, 32, 0, 2},
-        {1, 1000, 250, 64, 0, 2},
+        {2, 1000, 256, 64, 64, 2, 1},   {1, 1024, 380, 64, 64, 2, 1},
+        {1, 1000, 1000, 64, 128, 2, 1}, {16, 1016, 380, 0, 128, 1, 1},
+        {8, 1000, 250, 128, 128, 2, 1}, {8, 1024, 1000, 0, 256, 2, 1},
+        {8, 264, 1500, 0, 128, 2, 1},   {16, 8, 1000, 64, 32, 2, 1},
+        {1, 1016, 100, 64, 32, 1, 2},   {1, 1000, 150, 64, 32, 2, 1},
+        {4, 1000, 61, 64, 64, 1, 2},    {8, 1016, 60, 64, 64, 1, 1},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const mmla_project_problem p = problem_of(shapes[i].n_groups, shapes[i].rank, true);
         run_with(&p, shapes[i].n_tokens, wide);
         const int idx = launched_wide(), few = launched_few();
-        if (shapes[i].sharers == 0) {
+        if (shapes[i].tokens != 0) {
             assert_true(few >= 0);
-            assert_int_equal(few_kernels[fews[few].kernel].size, shapes[i].rows);
+            assert_int_equal(few_kernels[fews[few].kernel].tokens, shapes[i].tokens);
+            assert_int_equal(few_kernels[fews[few].kernel].rows, shapes[i].rows);
+            assert_int_equal(1 << fews[few].sharers_log2, shapes[i].sharers);
             assert_int_equal(1 << fews[few].splits_log2, shapes[i].splits);
         } else {
             assert_true(idx >= 0);
             assert_int_equal(wide_kernels[wides[idx].kernel].size, shapes[i].rows);
             assert_int_equal(wides[idx].sharers, shapes[i].sharers);
-            assert_int_equal(wides[idx].splits, shapes[i].splits);
         }
     }
 }

@@ -11,12 +11,9 @@
  * MOVEMENT   x (L2) --cp.async--> codes (smem) --ld 16 B, convert--> a (registers) --wgmma--> sums
  *            w (L2) --bulk copy, to all sharers--> stage (smem, fp16) --wgmma--> sums
  *            sums * factors --stmatrix--> a warp's piece (smem) --16 B--> z
- *            with parts of K: sums (fp32) --> smem of the CTA of the cluster that has their rows
- *                                         --add parts in order, then as above--> z
  *
  * TILES      128 tokens x N = 128 or 256 rows; K in steps of 64. A cluster has two tiles of tokens with the same
- *            rows (sharers), or one tile whose K is cut into 2 or 4 parts, or one CTA. Clusters take tiles in turns, but
- *            with parts of K, of which each has one.
+ *            rows (sharers), or one. Clusters take tiles in turns.
  *
  * ROLES      warps 0 .. 7     two warpgroups: 64 tokens each, their conversion, products, results   216 regs
  *            warp 8           one thread that asks for weight                                      72
@@ -34,16 +31,13 @@
  *                             multiplying warp makes its own scales, because it would wait for nothing else.
  *            table_empty[i]   256 multiplying threads -> those: its results are stored
  *            asked            8 multiplying warps -> the one that asks for weight: those scales are asked for
- *            parts_free       8 multiplying warps of each part of K -> those of each: the first four stages are read
- *                             for the last time, sums may take their place
  *            bar 1            the threads with scales: marks of the tile before are forgotten
- *            cluster          barriers exist before the first arrival, and memory until the last one; sums of all
- *                             parts are there
+ *            cluster          barriers exist before the first arrival, and memory until the last one
  *
  * ORDER      launched early (gpu/order.cuh); nothing but addresses comes before the launch before has ended
  *
  * NUMERICS   Operands and products as in project_wgmma_map.h, scales as in project_wide.h. A sum is one chain of 256
- *            instructions, or 2 of 128 or 4 of 64 that are added in order.
+ *            instructions.
  *
  * LIMITS     Code for 9.0a. Any rank that is a multiple of 8, any number of tokens; operands aligned to 16 bytes, wide
  *            weight to 128.
@@ -71,7 +65,6 @@ DEVICE void wide_begin(const mmla_project_wide_params *p, const wide_smem *smem,
         }
         if (i == TABLES) {
             gpu_barrier_init(smem->asked, MATH_WARPS);
-            gpu_barrier_init(smem->parts_free, (uint32_t)(splits_get(p, n) * MATH_WARPS));
         }
         gpu_barrier_inits_publish();
     }
@@ -104,8 +97,5 @@ DEVICE void wide_begin(const mmla_project_wide_params *p, const wide_smem *smem,
         }                                                                               \
         __syncwarp();                                                                   \
         gpu_cluster_sync();                                                             \
-        if (threadIdx.x < MATH_THREADS) {                                               \
-            wide_join(&p, &smem, rows);                                                 \
-        }                                                                               \
     }
 MMLA_PROJECT_WIDE_KERNELS(KERNEL)

@@ -24,8 +24,7 @@ enum {
     FLAGS = 1 + MATH_WARPS,
     STAGES_MAX = 8,
     LINES = MMLA_PROJECT_WIDE_LINES,
-    PART_STAGES = 4, /* what the CTA's rows of all parts of K take, in place of the first stages */
-    BAR_TABLES = 1   /* barrier of the threads with scales */
+    BAR_TABLES = 1 /* barrier of the threads with scales */
 };
 
 #define DEVICE static __device__ __forceinline__
@@ -42,7 +41,7 @@ typedef struct wide_smem {
     int32_t *
         any; /* [2][FLAGS]: whether one of the tile's rows has a state, and of each warp's tokens */
     uint32_t stages, lines, pieces;
-    uint32_t full, empty, table_full, table_empty, parts_free, asked;
+    uint32_t full, empty, table_full, table_empty, asked;
 } wide_smem;
 
 DEVICE wide_smem wide_smem_get(uint8_t *shared, const int32_t n) {
@@ -58,17 +57,14 @@ DEVICE wide_smem wide_smem_get(uint8_t *shared, const int32_t n) {
     s.empty = s.full + STAGES_MAX * 8;
     s.table_full = s.empty + STAGES_MAX * 8;
     s.table_empty = s.table_full + TABLES * 8;
-    s.parts_free = s.table_empty + TABLES * 8;
-    s.asked = s.parts_free + 8;
+    s.asked = s.table_empty + TABLES * 8;
     return s;
 }
 
 static_assert((int)STEPS == (int)MMLA_PROJECT_SEGMENT_STEPS,
               "a round of the loop is a segment's scales");
 
-static_assert(TOKENS * (int)sizeof(float) == PART_STAGES * MMLA_PROJECT_WG_ROW_BYTES,
-              "a tile's sums take as much as so many of its stages");
-static_assert(TABLES * FLAGS * 4 + 8 * (2 * STAGES_MAX + 2 * TABLES + 2) <= 256,
+static_assert(TABLES * FLAGS * 4 + 8 * (2 * STAGES_MAX + 2 * TABLES + 1) <= 256,
               "the barriers and flags fit");
 
 /* The flag of a tile's rows of weight, and that of one of its tokens. */
@@ -79,20 +75,6 @@ DEVICE int32_t *any_token(const wide_smem *s, int32_t table, int32_t token) {
     return s->any + table * FLAGS + 1 + token / WARP_TOKENS;
 }
 
-/* What a CTA is in its cluster. */
-DEVICE int32_t splits_get(const mmla_project_wide_params *p, const int32_t n) {
-    return n == N_MAX ? 1 : p->splits; /* a constant where no launch has more */
-}
-DEVICE int32_t part_get(const mmla_project_wide_params *p) {
-    return (int32_t)gpu_cluster_rank() & (p->sharers - 1); /* a power of two */
-}
-DEVICE int32_t split_get(const mmla_project_wide_params *p, const int32_t n) {
-    return splits_get(p, n) == 1 ? 0 : (int32_t)gpu_cluster_rank() >> (p->sharers - 1); /* 1 or 2 */
-}
-DEVICE int32_t n_steps_get(const mmla_project_wide_params *p, const int32_t n) {
-    return MMLA_PROJECT_STEPS / splits_get(p, n);
-}
-
 /* Tiles of a cluster are number gpu_cluster_number(), and so many on. Tile idx is one of rows, then of tokens, then of
  * groups: of its tokens the CTA's, which may be none. */
 DEVICE mmla_project_tile tile_get(const mmla_project_wide_params *p,
@@ -101,7 +83,7 @@ DEVICE mmla_project_tile tile_get(const mmla_project_wide_params *p,
     const uint32_t rest = idx / p->row_tiles, token_tile = rest % p->token_tiles;
     mmla_project_tile tile;
     tile.row = (int32_t)(idx % p->row_tiles) * n;
-    tile.token = ((int64_t)token_tile * p->sharers + part_get(p)) * TOKENS;
+    tile.token = ((int64_t)token_tile * p->sharers + gpu_cluster_rank()) * TOKENS;
     tile.g = (int32_t)(rest / p->token_tiles);
     tile.n_rows = p->p.rank - tile.row < n ? p->p.rank - tile.row : n;
     const int64_t left = p->p.n_tokens - tile.token;

@@ -5,15 +5,13 @@
 #include "ops/project/project_cuda.h"
 #include "ops/project/project_wide.h"
 
-/* A call with wide weight. A cluster has `sharers` tiles of tokens, one after the other, or `splits`
- * parts of K; the kernels would do with both. */
+/* A call with wide weight. A cluster has `sharers` tiles of tokens, one after the other. */
 typedef struct mmla_project_wide_params {
     mmla_project_params p;
     const uint8_t *codes;
     const float *factors;
     const int32_t *marks;
     int32_t sharers;
-    int32_t splits;
     uint32_t row_tiles;
     uint32_t token_tiles; /* of all sharers */
     uint32_t n_tiles;     /* of all groups, of a cluster each */
@@ -30,8 +28,7 @@ enum {
     MMLA_PROJECT_WIDE_TOKENS =
         2 * MMLA_PROJECT_WG_ROWS, /* of a tile: 64 of each multiplying warpgroup */
     MMLA_PROJECT_WIDE_THREADS = 3 * MMLA_PROJECT_WG_THREADS,
-    MMLA_PROJECT_WIDE_SPLITS_MAX = 4,
-    MMLA_PROJECT_WIDE_ROUND_STEPS = 8, /* of the loop: a part of K is whole rounds */
+    MMLA_PROJECT_WIDE_ROUND_STEPS = 8, /* of the loop */
     MMLA_PROJECT_WIDE_LINES = 2,       /* of codes, that are under way or read */
     MMLA_PROJECT_WIDE_LINE_BYTES =
         MMLA_PROJECT_WG_LINE_STEPS * MMLA_PROJECT_WG_WEIGHT_STEP(MMLA_PROJECT_WIDE_TOKENS),

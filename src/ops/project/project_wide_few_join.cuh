@@ -12,15 +12,17 @@ enum {
 };
 
 /* Of the rows whose sums a warpgroup adds, those of a thread. */
-DEVICE constexpr int32_t share_of(const int32_t n) {
-    return n / 2 / PARTS;
+DEVICE constexpr int32_t share_of(const few_shape k) {
+    return k.rows / 2 / parts_of(k);
 }
 
-/* Where a warpgroup leaves sums for part `part`, whose thread of the same place finds them: it is the `after`th behind
- * that one. */
-DEVICE uint32_t left_at(const few_smem *smem, int32_t part, int32_t after, const int32_t n) {
-    const int32_t place = part * (PARTS - 1) + after - 1;
-    return smem->left + (uint32_t)(place * (share_of(n) / 4) * FOURS_APART +
+/* Where a warpgroup leaves sums for that of the same tokens and part `part`, whose thread of the same place finds them: it
+ * is the `after`th behind that one. */
+DEVICE uint32_t
+left_at(const few_smem *smem, const few_place *at, int32_t part, int32_t after, const few_shape k) {
+    const int32_t group = at->group - at->part + part;
+    const int32_t place = group * (parts_of(k) - 1) + after - 1;
+    return smem->left + (uint32_t)(place * (share_of(k) / 4) * FOURS_APART +
                                    (int32_t)(threadIdx.x % GROUP) * 16);
 }
 
@@ -31,31 +33,32 @@ DEVICE bool sums_join(const few_smem *smem,
                       const float *sums,
                       float *own,
                       bool asks,
-                      const int32_t n) {
+                      const few_shape k) {
 #pragma unroll
-    for (int32_t part = 0; part < PARTS; part++) {
-        const float *s = sums + part * share_of(n);
+    for (int32_t part = 0; part < parts_of(k); part++) {
+        const float *s = sums + part * share_of(k);
         if (part == at->part) {
 #pragma unroll
-            for (int32_t i = 0; i < share_of(n); i++) {
+            for (int32_t i = 0; i < share_of(k); i++) {
                 own[i] = s[i];
             }
         } else {
-            const uint32_t to = left_at(smem, part, (at->part - part + PARTS) % PARTS, n);
+            const uint32_t to =
+                left_at(smem, at, part, (at->part - part + parts_of(k)) % parts_of(k), k);
 #pragma unroll
-            for (int32_t i = 0; i < share_of(n); i += 4) {
+            for (int32_t i = 0; i < share_of(k); i += 4) {
                 gpu_smem_store16(to + (uint32_t)(i / 4 * FOURS_APART),
                                  make_uint4(__float_as_uint(s[i]), __float_as_uint(s[i + 1]),
                                             __float_as_uint(s[i + 2]), __float_as_uint(s[i + 3])));
             }
         }
     }
-    const bool any = __syncthreads_or(asks);
+    const bool any = gpu_warps_sync_any(BAR_MATH, MATH_THREADS, asks);
 #pragma unroll
-    for (int32_t after = 1; after < PARTS; after++) {
-        const uint32_t from = left_at(smem, at->part, after, n);
+    for (int32_t after = 1; after < parts_of(k); after++) {
+        const uint32_t from = left_at(smem, at, at->part, after, k);
 #pragma unroll
-        for (int32_t i = 0; i < share_of(n); i += 4) {
+        for (int32_t i = 0; i < share_of(k); i += 4) {
             const uint4 four = gpu_smem_load16(from + (uint32_t)(i / 4 * FOURS_APART));
             own[i] += __uint_as_float(four.x);
             own[i + 1] += __uint_as_float(four.y);
@@ -72,28 +75,50 @@ DEVICE void sums_send(const mmla_project_few_params *p,
                       const few_smem *smem,
                       const few_place *at,
                       const float *own,
-                      const int32_t n) {
-    const int32_t share_log2 = TOKENS_LOG2 - p->splits_log2, lane = threadIdx.x % QUAD;
+                      const few_shape k) {
+    const int32_t share_log2 = tokens_log2_of(k) - p->splits_log2, lane = threadIdx.x % QUAD;
 #pragma unroll
     for (int32_t half = 0; half < HALVES; half++) {
         const int32_t token = at->token + 8 * half, owner = token >> share_log2;
-        const int32_t place =
-            ((int32_t)gpu_cluster_rank() << share_log2) + token - (owner << share_log2);
-        const uint32_t to =
-            gpu_cluster_address(smem->sums + (uint32_t)(place * sum_bytes_of(n)), (uint32_t)owner);
+        const int32_t place = (split_get(p) << share_log2) + token - (owner << share_log2);
+        const uint32_t to = gpu_cluster_address(smem->sums + (uint32_t)(place * sum_bytes_of(k)),
+                                                cta_get(p, owner, sharer_get(p)));
 #pragma unroll
-        for (int32_t i = 0; i < share_of(n) / 4; i++) {
-            const int32_t row = at->part * (n / PARTS) + i * CHUNK + lane * 2;
+        for (int32_t i = 0; i < share_of(k) / 4; i++) {
+            const int32_t row = at->part * (k.rows / parts_of(k)) + i * CHUNK + lane * 2;
             gpu_cluster_store2(to + (uint32_t)row * 4,
                                make_float2(own[4 * i + 2 * half], own[4 * i + 2 * half + 1]));
         }
         if (at->part == 0 && lane == 0) {
             int32_t mark = 0;
 #pragma unroll
-            for (int32_t part = 0; part < PARTS; part++) {
-                mark |= smem->token_marks[part * TOKENS + token];
+            for (int32_t part = 0; part < parts_of(k); part++) {
+                mark |= smem->token_marks[part * k.tokens + token];
             }
-            gpu_cluster_store(to + (uint32_t)n * 4, mark);
+            gpu_cluster_store(to + (uint32_t)k.rows * 4, mark);
+        }
+    }
+}
+
+/* Results of the thread's share of the CTA's sums, which are those of all K, to z, two at once; none is odd. */
+DEVICE void pairs_store(const mmla_project_few_params *p,
+                        const few_smem *smem,
+                        const mmla_project_tile *tile,
+                        const few_place *at,
+                        const float *own,
+                        const few_shape k) {
+    const int32_t first = at->part * (k.rows / parts_of(k)) + (int32_t)threadIdx.x % QUAD * 2;
+#pragma unroll
+    for (int32_t half = 0; half < HALVES; half++) {
+        const int32_t token = at->token + 8 * half;
+        uint16_t *z = p->p.z + project_z_index(&p->p, tile, first, token);
+#pragma unroll
+        for (int32_t i = 0; i < share_of(k) / 4; i++) {
+            const float2 w = *(const float2 *)(smem->factors + first + i * CHUNK);
+            if (token < tile->n_tokens && first + i * CHUNK < tile->n_rows) {
+                *(uint32_t *)(z + i * CHUNK) = gpu_bf16x2_from_f32x2(
+                    own[4 * i + 2 * half] * w.x, own[4 * i + 2 * half + 1] * w.y);
+            }
         }
     }
 }
@@ -108,16 +133,16 @@ DEVICE few_chunk chunk_load(const mmla_project_few_params *p,
                             const few_smem *smem,
                             int32_t place,
                             int32_t row,
-                            const int32_t n) {
-    uint32_t from = smem->sums + (uint32_t)(place * sum_bytes_of(n));
+                            const few_shape k) {
+    uint32_t from = smem->sums + (uint32_t)(place * sum_bytes_of(k));
     few_chunk c = {{0}, 0};
 #pragma unroll 1
     for (int32_t split = 0; split >> p->splits_log2 == 0; split++) {
         const uint4 a = gpu_smem_load16(from + (uint32_t)row * 4);
         const uint4 b = gpu_smem_load16(from + (uint32_t)row * 4 + 16);
         const uint32_t words[CHUNK] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-        c.mark |= (int32_t)gpu_smem_load4(from + (uint32_t)n * 4);
-        from += (uint32_t)sum_bytes_of(n) << (TOKENS_LOG2 - p->splits_log2);
+        c.mark |= (int32_t)gpu_smem_load4(from + (uint32_t)k.rows * 4);
+        from += (uint32_t)sum_bytes_of(k) << (tokens_log2_of(k) - p->splits_log2);
 #pragma unroll
         for (int32_t i = 0; i < CHUNK; i++) {
             c.sum[i] += __uint_as_float(words[i]);
@@ -134,7 +159,7 @@ DEVICE void odd_store(const mmla_project_few_params *p,
                       int32_t token,
                       int32_t row,
                       int32_t token_mark,
-                      const int32_t n) {
+                      const few_shape k) {
     uint32_t odd = __ballot_sync(PROJECT_ALL_LANES, is_odd);
 #pragma unroll 1
     for (; odd != 0; odd &= odd - 1) {
@@ -145,7 +170,7 @@ DEVICE void odd_store(const mmla_project_few_params *p,
 #pragma unroll 1
         for (int32_t i = its_row; i < its_row + CHUNK; i++) {
             if ((smem->row_marks[i] | its_mark) != 0) {
-                project_wg_odd_store(&p->p, tile, i, its_token, n);
+                project_wg_odd_store(&p->p, tile, i, its_token, k.rows);
             }
         }
     }
@@ -157,9 +182,9 @@ DEVICE void few_store(const mmla_project_few_params *p,
                       const few_smem *smem,
                       const mmla_project_tile *tile,
                       bool some_row_odd,
-                      const int32_t n) {
-    const int32_t chunks = n / CHUNK, share_log2 = TOKENS_LOG2 - p->splits_log2;
-    const int32_t first = (int32_t)gpu_cluster_rank() << share_log2;
+                      const few_shape k) {
+    const int32_t chunks = k.rows / CHUNK, share_log2 = tokens_log2_of(k) - p->splits_log2;
+    const int32_t first = split_get(p) << share_log2;
     const int32_t row = (int32_t)threadIdx.x % chunks * CHUNK;
     const int32_t stride = p->p.n_groups * p->p.rank;
     uint16_t *z = p->p.z + project_z_index(&p->p, tile, row, first);
@@ -170,8 +195,8 @@ DEVICE void few_store(const mmla_project_few_params *p,
     }
 #pragma unroll 1
     for (int32_t place = (int32_t)threadIdx.x / chunks; place >> share_log2 == 0;
-         place += THREADS / chunks) {
-        const few_chunk c = chunk_load(p, smem, place, row, n);
+         place += MATH_THREADS / chunks) {
+        const few_chunk c = chunk_load(p, smem, place, row, k);
         const bool exists = first + place < tile->n_tokens && row < tile->n_rows;
         const bool is_odd = exists && (some_row_odd || c.mark != 0);
         if (exists) {
@@ -183,7 +208,7 @@ DEVICE void few_store(const mmla_project_few_params *p,
                                      is_odd, eight);
         }
         __syncwarp();
-        odd_store(p, smem, tile, is_odd, first + place, row, c.mark, n);
+        odd_store(p, smem, tile, is_odd, first + place, row, c.mark, k);
     }
 }
 

@@ -1,17 +1,16 @@
 /* project_wide_few_math.cuh - what a warpgroup of project_wide_few.cu does with its part of K: scales and codes of its
- * tokens to registers, weight to stages, products.
+ * tokens, products.
  */
 #ifndef MMLA_OPS_PROJECT_WIDE_FEW_MATH_CUH
 #define MMLA_OPS_PROJECT_WIDE_FEW_MATH_CUH
 
-#include "ops/project/project_wide_few.cuh"
+#include "ops/project/project_wide_few_feed.cuh"
 
 /* One of a thread's two tokens. A quad of threads has the same, and a quarter of its scale words each: of lines lane % 4
  * of the part of K, and every fourth from there. */
 typedef struct few_token {
     const uint8_t *from; /* the first word */
-    uint32_t words[WORDS];
-    float factor; /* of sums of the part of K */
+    uint32_t words[WORDS_MAX];
 } few_token;
 
 /* Of the tile. The last one stands in for one that does not exist, so that there is something to read. */
@@ -34,12 +33,13 @@ DEVICE void words_begin(const mmla_project_few_params *p,
 }
 
 /* Asks for them. Loads of words stand in a branch of their own: chosen one by one, each would wait for the one before. */
-DEVICE void words_ask(const mmla_project_few_params *p, few_token token[HALVES]) {
+DEVICE void
+words_ask(const mmla_project_few_params *p, few_token token[HALVES], const few_shape k) {
     const int32_t lane = threadIdx.x % QUAD;
     const int64_t stride = QUAD * p->p.x_scale_strides.word;
     if (p->p.x_scale_in_words) {
 #pragma unroll
-        for (int32_t i = 0; i < WORDS * HALVES; i++) {
+        for (int32_t i = 0; i < words_of(k) * HALVES; i++) {
             few_token *t = &token[i % HALVES];
             t->words[i / HALVES] = 0;
             if (lane + i / HALVES * QUAD < p->n_lines) {
@@ -48,7 +48,7 @@ DEVICE void words_ask(const mmla_project_few_params *p, few_token token[HALVES])
         }
     } else { /* rare */
 #pragma unroll
-        for (int32_t i = 0; i < WORDS * HALVES; i++) {
+        for (int32_t i = 0; i < words_of(k) * HALVES; i++) {
             few_token *t = &token[i % HALVES];
             t->words[i / HALVES] = 0;
             if (lane + i / HALVES * QUAD < p->n_lines) {
@@ -58,9 +58,10 @@ DEVICE void words_ask(const mmla_project_few_params *p, few_token token[HALVES])
     }
 }
 
-DEVICE uint32_t *exponents_at(const few_smem *smem, const few_place *at, const int32_t half) {
-    return (uint32_t *)(smem->exponents +
-                        (at->part * TOKENS + at->token + 8 * half) * MMLA_PROJECT_FEW_PITCH);
+DEVICE uint32_t *
+exponents_at(const few_smem *smem, const few_place *at, const int32_t half, const few_shape k) {
+    return (uint32_t *)(smem->exponents + (at->part * k.tokens + at->token + 8 * half) *
+                                              MMLA_PROJECT_FEW_PITCH(k.tokens));
 }
 
 /* What the token's part of K needs: the lane's exponents to the table, its mark, its factor. By all lanes of a warp, which
@@ -70,32 +71,48 @@ DEVICE void words_take(const mmla_project_few_params *p,
                        const mmla_project_tile *tile,
                        const few_place *at,
                        few_token *t,
-                       const int32_t half) {
+                       const int32_t half,
+                       const few_shape k) {
     const int32_t lane = threadIdx.x % QUAD;
-    uint32_t *to = exponents_at(smem, at, half) + lane;
+    uint32_t *to = exponents_at(smem, at, half, k) + lane;
     project_wide_range range = project_wide_range_none();
 #pragma unroll
-    for (int32_t i = 0; i < WORDS; i++) {
+    for (int32_t i = 0; i < words_of(k); i++) {
         if (lane + i * QUAD < p->n_lines) {
             project_wide_range_add(&range, &t->words[i], 1);
         }
     }
     mmla_project_wide_row row = project_wide_row_quick(range, QUAD);
 #pragma unroll
-    for (int32_t i = 0; i < WORDS; i++) {
+    for (int32_t i = 0; i < words_of(k); i++) {
         to[i * QUAD] = mmla_project_wide_exponents_plain(t->words[i], row.base);
     }
-    if (!row.is_plain) { /* rare: small instead of fast */
-        const project_row r = project_row_get(&p->p, tile, token_get(tile, at, half), 0);
+    if (!row.is_plain) {               /* rare: small instead of fast */
+        mmla_project_tile own = *tile; /* that begins with the token, and may have had none */
+        own.token += token_get(tile, at, half);
+        own.n_tokens = 1;
+        const project_row r = project_row_get(&p->p, &own, 0, 0);
         row = project_wide_row_any(&r, at->first_line * LINE_GROUPS, p->n_lines * LINE_GROUPS);
 #pragma unroll
-        for (int32_t i = 0; i < WORDS; i++) {
+        for (int32_t i = 0; i < words_of(k); i++) {
             to[i * QUAD] = mmla_project_wide_exponents(t->words[i], row.base);
         }
     }
-    t->factor = row.factor;
-    smem->token_marks[at->part * TOKENS + at->token + 8 * half] =
-        row.is_odd ? PROJECT_ODD : 0; /* by all four alike */
+    exponents_at(smem, at, half, k)[MMLA_PROJECT_FEW_LINES_MAX(k.tokens)] =
+        __float_as_uint(row.factor); /* by all four alike */
+    smem->token_marks[at->part * k.tokens + at->token + 8 * half] = row.is_odd ? PROJECT_ODD : 0;
+}
+
+/* The factor of sums of a token's part of K. */
+DEVICE float
+words_factor_get(const few_smem *smem, const few_place *at, const int32_t half, const few_shape k) {
+    return __uint_as_float(exponents_at(smem, at, half, k)[MMLA_PROJECT_FEW_LINES_MAX(k.tokens)]);
+}
+
+/* The marks of the thread's two, in its part of K. */
+DEVICE int32_t words_mark_get(const few_smem *smem, const few_place *at, const few_shape k) {
+    const int32_t *marks = smem->token_marks + at->part * k.tokens + at->token;
+    return marks[0] | marks[8];
 }
 
 /* Factor and mark of the thread's row of the tile, for the end. */
@@ -107,201 +124,189 @@ typedef struct few_row {
 DEVICE void row_ask(const mmla_project_few_params *p,
                     few_row *r,
                     const mmla_project_tile *tile,
-                    const int32_t n) {
-    if (threadIdx.x < n) {
+                    const few_shape k) {
+    if (threadIdx.x < k.rows) {
         const int64_t at = tile->g * p->group_rows + tile->row;
         r->factor = __ldg(p->factors + at + threadIdx.x);
         r->mark = __ldg(p->marks + at + threadIdx.x);
     }
 }
 
-DEVICE void row_take(const few_smem *smem, const few_row *r, const int32_t n) {
-    if (threadIdx.x < n) {
+DEVICE void row_take(const few_smem *smem, const few_row *r, const few_shape k) {
+    if (threadIdx.x < k.rows) {
         smem->factors[threadIdx.x] = r->factor;
         smem->row_marks[threadIdx.x] = r->mark;
     }
 }
 
-/* A step's stage in the ring, and the parity of its phase. Parts of K take stages in turns. */
-typedef struct few_ring {
-    int32_t stage;
-    uint32_t parity;
-} few_ring;
+/* What a thread has of its two tokens: codes of a step come to a place that no other thread reads. */
+typedef struct few_codes {
+    const uint8_t
+        *from;     /* its unit of the first token, of the first step of this turn of the loop */
+    int32_t eight; /* bytes from a token to the eighth from there */
+    bool exists[HALVES]; /* the token */
+    uint32_t at;         /* of the first of CODE_STEPS */
+} few_codes;
 
-/* What a thread keeps from step to step. */
-typedef struct few_state {
-    const uint8_t *from[HALVES]; /* its unit of the line that is used, of both tokens */
-    uint4 codes[LINE_STEPS]
-               [HALVES];        /* of the line's steps that are not done, and the next line's */
-    uint32_t exponents[HALVES]; /* of the line, of its half of each step */
-    project_wg_step a;
-    few_ring ring, before; /* of this step, of the last */
-} few_state;
-
-DEVICE void codes_begin(const mmla_project_few_params *p,
-                        const mmla_project_tile *tile,
-                        const few_place *at,
-                        few_state *m) {
-    const uint8_t *x = p->p.x + (tile->token * p->p.n_groups + tile->g) * MMLA_PROJECT_DIM;
-    const int32_t line_off =
-        at->first_line * LINE + mmla_project_wg_unit(threadIdx.x) * MMLA_PROJECT_UNIT;
+DEVICE few_codes codes_get(const mmla_project_few_params *p,
+                           const few_smem *smem,
+                           const mmla_project_tile *tile,
+                           const few_place *at) {
+    few_codes codes;
+    codes.from = p->p.x + ((tile->token + at->token) * p->p.n_groups + tile->g) * MMLA_PROJECT_DIM +
+                 at->first_line * LINE + mmla_project_wg_unit(threadIdx.x) * MMLA_PROJECT_UNIT;
+    codes.eight = 8 * p->p.n_groups * MMLA_PROJECT_DIM;
+    codes.at = smem->codes + (uint32_t)(at->group * CODE_STEPS * HALVES * GROUP * 16 +
+                                        (int32_t)threadIdx.x % GROUP * 16);
 #pragma unroll
     for (int32_t half = 0; half < HALVES; half++) {
-        m->from[half] =
-            x + (token_get(tile, at, half) * p->p.n_groups * MMLA_PROJECT_DIM + line_off);
+        codes.exists[half] = at->token + 8 * half < tile->n_tokens;
     }
+    return codes;
 }
 
-/* Asks for codes of a step of the line that lies so many bytes further on. */
-DEVICE void codes_ask(few_state *m, const int32_t step, const int32_t on, bool exists) {
+DEVICE uint32_t codes_place(const few_codes *codes, const int32_t step, const int32_t half) {
+    return codes->at + (uint32_t)((step % CODE_STEPS * HALVES + half) * GROUP * 16);
+}
+
+/* Asks for those of step `step` of this turn, where there is one: a group of copies in any case. Of a token that does not
+ * exist nothing is copied, and what happens to lie there is multiplied; the same line for all of them took 4 us. */
+DEVICE void codes_ask(const few_codes *codes, const int32_t step, bool exists) {
 #pragma unroll
     for (int32_t half = 0; half < HALVES; half++) {
-        m->codes[step][half] =
-            gpu_load16_or_zero(m->from[half] + on + step * MMLA_PROJECT_STEP, exists);
+        gpu_cp_async16_if(codes_place(codes, step, half),
+                          codes->from + half * codes->eight + step * MMLA_PROJECT_STEP,
+                          exists && codes->exists[half]);
     }
+    gpu_cp_async_commit();
 }
 
-/* Barriers, a stage's by a warp. */
-DEVICE void barriers_begin(const few_smem *smem) {
-    const int32_t stage = (int32_t)(threadIdx.x / MMLA_PROJECT_WARP);
-    if (threadIdx.x % MMLA_PROJECT_WARP == 0) {
-        gpu_barrier_init(smem->full + stage * 8, 1);
-        gpu_barrier_init(smem->empty + stage * 8, GROUP_WARPS);
-        gpu_barrier_inits_publish();
-    }
-    __syncwarp();
-}
-
-/* Weight of step `step` of K, of 64. */
-DEVICE const uint8_t *
-weight_at(const mmla_project_few_params *p, const mmla_project_tile *tile, int32_t step) {
-    return p->codes + mmla_project_wide_off(p->p.rank, tile->g, tile->row, step);
-}
-
-/* Asks for it, to a stage, by one thread. */
-DEVICE void stage_ask(const few_smem *smem, const uint8_t *weight, int32_t stage, const int32_t n) {
-    gpu_barrier_arrive_expect(smem->full + stage * 8, (uint32_t)stage_bytes_of(n));
-    gpu_bulk_load(smem->stages + (uint32_t)(stage * stage_bytes_of(n)), weight,
-                  (uint32_t)stage_bytes_of(n), smem->full + stage * 8);
-}
-
-/* The stage that a warp asks for at the beginning, and what goes there, where there is so much. */
-typedef struct few_first {
-    const uint8_t *weight;
-    int32_t stage;
-    bool asks; /* this thread */
-} few_first;
-
-DEVICE few_first first_get(const mmla_project_few_params *p, const mmla_project_tile *tile) {
-    few_first f;
-    f.stage = (int32_t)(threadIdx.x / MMLA_PROJECT_WARP);
-    const int32_t step = f.stage / PARTS;
-    f.weight = weight_at(p, tile, first_line_get(p, f.stage % PARTS) * LINE_STEPS + step);
-    f.asks = threadIdx.x % MMLA_PROJECT_WARP == 0 && step < p->n_lines * LINE_STEPS;
-    return f;
-}
-
-/* All that a part of K needs at first. A multiprocessor gets some 47 bytes a cycle, in the order in which they were asked
- * for: scales, codes, a step of weight of each part; three more of each when scales are there. */
+/* All that a part of K needs at first. A multiprocessor gets what it asks for in about that order: scales, codes of two
+ * steps, a step of weight of each part; the rest of what is under way when scales are there. */
 DEVICE void few_ask(const mmla_project_few_params *p,
                     const few_smem *smem,
                     const mmla_project_tile *tile,
                     const few_place *at,
-                    few_token token[HALVES],
-                    few_state *m,
-                    const int32_t n) {
-    const few_first first = first_get(p, tile);
+                    const few_codes *codes,
+                    const few_shape k) {
+    const few_first first = first_get(p, tile, k);
+    few_token token[HALVES];
     few_row row;
     words_begin(p, tile, at, token);
-    codes_begin(p, tile, at, m);
-    barriers_begin(smem);
+    barriers_begin(p, smem, k);
+    gpu_cluster_sync_begin_read(); /* barriers exist */
+    gpu_cluster_sync_end();
     gpu_begin(false);
-    words_ask(p, token);
+    words_ask(p, token, k);
 #pragma unroll
     for (int32_t step = 0; step < LINE_STEPS; step++) {
-        codes_ask(m, step, 0, true);
+        codes_ask(codes, step, true);
     }
-    if (first.asks && first.stage < PARTS) {
-        stage_ask(smem, first.weight, first.stage, n);
+    if (first.asks && first.stage < parts_of(k)) {
+        stage_ask(smem, first.weight, first.stage, first.sharers, k);
     }
     __syncwarp();
-    row_ask(p, &row, tile, n);
+    row_ask(p, &row, tile, k);
 #pragma unroll
     for (int32_t half = 0; half < HALVES; half++) {
-        words_take(p, smem, tile, at, &token[half], half);
+        words_take(p, smem, tile, at, &token[half], half, k);
     }
-    if (first.asks && first.stage >= PARTS) {
-        stage_ask(smem, first.weight, first.stage, n);
+    if (first.asks && first.stage >= parts_of(k)) {
+        stage_ask(smem, first.weight, first.stage, first.sharers, k);
     }
     __syncwarp();
-    row_take(smem, &row, n);
-    __syncthreads(); /* barriers exist, and exponents */
+#pragma unroll
+    for (int32_t step = LINE_STEPS; step < CODE_STEPS; step++) {
+        codes_ask(codes, step, true);
+    }
+    row_take(smem, &row, k);
+    __syncwarp(); /* exponents exist: a warp's tokens are its own */
 }
 
-/* Products of a step of a line. */
-DEVICE void step_multiply(const mmla_project_few_params *p,
-                          const few_smem *smem,
-                          const mmla_project_tile *tile,
-                          const few_place *at,
-                          few_state *m,
-                          float *sums,
-                          int32_t line,
-                          const int32_t step,
-                          const int32_t n) {
-    const int32_t next = line * LINE_STEPS + step - 1 + AHEAD; /* takes the place of the last */
-    const bool replaces = (line > 0 || step > 0) && next < p->n_lines * LINE_STEPS;
-    gpu_wgmma_wait_all(); /* who reads the registers, and the last stage */
-    gpu_barrier_arrive_if(smem->empty + m->before.stage * 8,
-                          replaces && threadIdx.x % MMLA_PROJECT_WARP == 0);
+/* What a thread keeps from step to step. A turn of the loop is CODE_STEPS steps, so that slots and places of codes are
+ * known when it is compiled. */
+typedef struct few_loop {
+    few_codes codes;
+    const uint32_t *exponents; /* of the first token and the turn's first line */
+    uint32_t scales[HALVES];   /* exponents of the line, of the thread's half of each step */
+    project_wg_step a;
+    uint32_t full, stages;  /* the part's first */
+    uint32_t empty[2];      /* the same, of the CTA that asks for slots 0, 2, ..; for 1, 3, .. */
+    int32_t first, n_steps; /* the turn's first step; all of the part */
+    bool is_first_lane;     /* of its warp */
+} few_loop;
+
+DEVICE few_loop loop_get(const mmla_project_few_params *p,
+                         const few_smem *smem,
+                         const few_place *at,
+                         const few_codes *codes,
+                         const few_shape k) {
+    few_loop l;
+    l.codes = *codes;
+    l.full = smem->full + at->part * 8;
+    l.stages = smem->stages + (uint32_t)(at->part * stage_bytes_of(k));
+    l.first = 0;
+    l.n_steps = p->n_lines * LINE_STEPS;
+    l.is_first_lane = threadIdx.x % MMLA_PROJECT_WARP == 0;
+#pragma unroll
+    for (int32_t i = 0; i < 2; i++) {
+        const int32_t asker = asker_get(p, at->part, i);
+        l.empty[i] =
+            gpu_cluster_address(smem->empty + at->part * 8, cta_get(p, split_get(p), asker));
+    }
+    l.exponents = exponents_at(smem, at, 0, k);
+    return l;
+}
+
+/* The phase of the slot that the turn's step `step` takes. */
+DEVICE uint32_t phase_get(const few_loop *l, int32_t step, const few_shape k) {
+    return (uint32_t)(l->first + step) / (uint32_t)ahead_of(k);
+}
+
+/* Codes of the turn's step `step`, or the next one's first, to operands, and asks for others in their place. */
+DEVICE void step_convert(few_loop *l, const int32_t step, const few_shape k) {
+    const int32_t side = step % LINE_STEPS;
+#pragma unroll
+    for (int32_t half = 0; half < HALVES && side == 0; half++) {
+        const int32_t eight = 8 * MMLA_PROJECT_FEW_PITCH(k.tokens) / (int32_t)sizeof(uint32_t);
+        l->scales[half] = l->exponents[half * eight + step / LINE_STEPS] >>
+                          8 * (mmla_project_wg_unit(threadIdx.x) / 2);
+    }
+    gpu_cp_async_wait(CODE_STEPS - 1);
 #pragma unroll
     for (int32_t half = 0; half < HALVES; half++) {
-        project_wg_half_convert(&m->a, m->codes[step][half],
-                                m->exponents[half] >> 16 * step & 0xFFu, half);
+        project_wg_half_convert(&l->a, gpu_smem_load16(codes_place(&l->codes, step, half)),
+                                l->scales[half] >> 16 * side & 0xFFu, half);
     }
-    codes_ask(m, step, LINE, line + 1 < p->n_lines);
-    if (replaces && threadIdx.x % GROUP == 0) {
-        gpu_barrier_wait(smem->empty + m->before.stage * 8, m->before.parity);
-        stage_ask(smem, weight_at(p, tile, at->first_line * LINE_STEPS + next), m->before.stage, n);
-    }
-    __syncwarp();
-    gpu_barrier_wait(smem->full + m->ring.stage * 8, m->ring.parity);
+    codes_ask(&l->codes, step + CODE_STEPS, l->first + step + CODE_STEPS < l->n_steps);
+}
+
+/* Products of the turn's step `step`. */
+DEVICE void step_multiply(few_loop *l, float *sums, const int32_t step, const few_shape k) {
+    const int32_t ahead = ahead_of(k), slot = step % ahead;
+    gpu_barrier_wait(l->full + slot * parts_of(k) * 8, phase_get(l, step, k) & 1);
     project_wg_step_multiply(
-        sums, &m->a, gpu_wgmma_tile(smem->stages + (uint32_t)(m->ring.stage * stage_bytes_of(n))),
-        line == 0 && step == 0, n);
-    m->before = m->ring;
-    m->ring.stage = (m->ring.stage + PARTS) % STAGES;
-    m->ring.parity ^= m->ring.stage < PARTS;
+        sums, &l->a, gpu_wgmma_tile(l->stages + (uint32_t)(slot * parts_of(k) * stage_bytes_of(k))),
+        step == 0 && l->first == 0, k.rows);
+    gpu_wgmma_wait_all(); /* who reads the registers, and the stage */
+    gpu_cluster_arrive_if(l->empty[slot % 2] + slot * parts_of(k) * 8,
+                          l->is_first_lane && l->first + step + ahead < l->n_steps);
 }
 
 /* Sums of the warpgroup's part of K. */
-DEVICE void few_multiply(const mmla_project_few_params *p,
-                         const few_smem *smem,
-                         const mmla_project_tile *tile,
-                         const few_place *at,
-                         few_state *m,
-                         float *sums,
-                         const int32_t n) {
-    m->ring.stage = at->part;
-    m->ring.parity = 0;
-    m->before = m->ring;
+DEVICE void few_multiply(few_loop *l, float *sums, const few_shape k) {
+    step_convert(l, 0, k);
 #pragma unroll 1
-    for (int32_t line = 0; line < p->n_lines; line++) {
+    for (; l->first < l->n_steps; l->first += CODE_STEPS) {
 #pragma unroll
-        for (int32_t half = 0; half < HALVES; half++) {
-            m->exponents[half] =
-                exponents_at(smem, at, half)[line] >> 8 * (mmla_project_wg_unit(threadIdx.x) / 2);
+        for (int32_t step = 0; step < CODE_STEPS; step++) {
+            step_multiply(l, sums, step, k);
+            step_convert(l, step + 1, k);
         }
-#pragma unroll
-        for (int32_t step = 0; step < LINE_STEPS; step++) {
-            step_multiply(p, smem, tile, at, m, sums, line, step, n);
-        }
-#pragma unroll
-        for (int32_t half = 0; half < HALVES; half++) {
-            m->from[half] += LINE;
-        }
+        l->codes.from += CODE_STEPS * MMLA_PROJECT_STEP;
+        l->exponents += CODE_STEPS / LINE_STEPS;
     }
-    gpu_wgmma_wait_all();
-    gpu_wgmma_use(sums, n / 2);
+    gpu_wgmma_use(sums, k.rows / 2);
 }
 
 #endif

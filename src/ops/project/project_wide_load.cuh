@@ -11,19 +11,17 @@
  * after them. */
 DEVICE void wide_load(const mmla_project_wide_params *p, const wide_smem *smem, const int32_t n) {
     const int32_t share = n * MMLA_PROJECT_WG_ROW_BYTES / p->sharers;
-    const uint32_t own = (uint32_t)(part_get(p) * share);
-    const uint32_t sharers = ((1u << p->sharers) - 1u) << split_get(p, n) * p->sharers;
-    const int32_t first = split_get(p, n) * n_steps_get(p, n);
+    const uint32_t own = gpu_cluster_rank() * (uint32_t)share;
+    const uint32_t sharers = (1u << p->sharers) - 1u;
     int32_t stage = 0;
     uint32_t parity = 1;
     gpu_begin(false);
 #pragma unroll 1
     for (uint32_t idx = gpu_cluster_number(); idx < p->n_tiles; idx += gpu_n_clusters()) {
         const mmla_project_tile tile = tile_get(p, idx, n);
-        const uint8_t *at =
-            p->codes + mmla_project_wide_off(p->p.rank, tile.g, tile.row, first) + own;
+        const uint8_t *at = p->codes + mmla_project_wide_off(p->p.rank, tile.g, tile.row, 0) + own;
 #pragma unroll 1
-        for (int32_t step = 0; step < n_steps_get(p, n); step++) {
+        for (int32_t step = 0; step < MMLA_PROJECT_STEPS; step++) {
             const uint32_t full = smem->full + stage * 8;
             gpu_barrier_wait(smem->empty + stage * 8, parity);
             if (step == 1 && idx == gpu_cluster_number()) {

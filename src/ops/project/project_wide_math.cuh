@@ -12,6 +12,7 @@ enum {
     LINE = MMLA_PROJECT_WG_LINE,
     LINE_STEPS = MMLA_PROJECT_WG_LINE_STEPS,
     SCALE_STEPS = 4, /* whose scales are one word */
+    ROUNDS = MMLA_PROJECT_STEPS / STEPS,
     PIECE = MMLA_PROJECT_WG_ROWS
 };
 
@@ -43,7 +44,6 @@ DEVICE void lines_begin(const mmla_project_wide_params *p,
     const int32_t token = warp_token() + mmla_project_wg_copy_row(lane);
     s->codes = p->p.x + (tile->token + token) * codes_stride(p) +
                tile->g * (int64_t)MMLA_PROJECT_DIM +
-               split_get(p, n) * n_steps_get(p, n) * MMLA_PROJECT_STEP +
                mmla_project_wg_copy_unit(lane) * MMLA_PROJECT_UNIT;
     s->n_tokens = tile->n_tokens - token;
 }
@@ -134,18 +134,15 @@ DEVICE void stage_release(uint32_t empty, int32_t sharers, const int32_t stage) 
     }
 }
 
-/* Results of the warp's tokens that are odd, or whose row of weight is, of rows first .. end - 1: of 32 rows at a time,
- * those. */
+/* Results of the warp's tokens that are odd, or whose row of weight is: of 32 rows at a time, those. */
 DEVICE void odd_store(const mmla_project_wide_params *p,
                       const mmla_project_tile *tile,
                       const int32_t *state,
-                      int32_t first,
-                      int32_t end,
                       const int32_t n) {
     const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
     const int32_t last_token = warp_token() + WARP_TOKENS;
 #pragma unroll 1
-    for (int32_t rows = first; rows < end && rows < tile->n_rows; rows += MMLA_PROJECT_WARP) {
+    for (int32_t rows = 0; rows < tile->n_rows; rows += MMLA_PROJECT_WARP) {
         const bool exists = rows + lane < tile->n_rows;
         const int32_t own = exists ? state[rows + lane] : 0;
 #pragma unroll 1
@@ -159,14 +156,12 @@ DEVICE void odd_store(const mmla_project_wide_params *p,
     }
 }
 
-/* Sums of `width` rows of a tile, from `begin` on, times factors as bf16 to z, by the warp's own piece of shared memory. */
+/* Sums of a tile times factors as bf16 to z, by the warp's own piece of shared memory. */
 DEVICE void wide_end(const mmla_project_wide_params *p,
                      const wide_smem *smem,
                      uint32_t idx,
                      int32_t table,
                      const float *sums,
-                     int32_t begin,
-                     const int32_t width,
                      const int32_t n) {
     const mmla_project_tile tile = tile_get(p, idx, n);
     const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
@@ -176,22 +171,21 @@ DEVICE void wide_end(const mmla_project_wide_params *p,
     const float x[2] = {factors[n + own_token()], factors[n + own_token() + 8]};
     const uint32_t piece =
         smem->pieces + threadIdx.x / MMLA_PROJECT_WARP * MMLA_PROJECT_WIDE_PIECE_BYTES;
-    const int32_t chunks = (width < PIECE ? width : PIECE) / 8; /* of a piece */
-    const int32_t every =
-        MMLA_PROJECT_WARP / chunks; /* a lane stores chunk `chunk` of such tokens */
-    const int32_t token = warp_token() + lane / chunks, chunk = lane % chunks;
-    const int64_t stride = (int64_t)every * p->p.n_groups * p->p.rank;
-    uint16_t *z = p->p.z + project_z_index(&p->p, &tile, begin + 8 * chunk, token);
+    enum { CHUNKS = PIECE / 8, EVERY = MMLA_PROJECT_WARP / CHUNKS };
+    /* A lane stores chunk `chunk` of every so manyth token. */
+    const int32_t token = warp_token() + lane / CHUNKS, chunk = lane % CHUNKS;
+    const int64_t stride = (int64_t)EVERY * p->p.n_groups * p->p.rank;
+    uint16_t *z = p->p.z + project_z_index(&p->p, &tile, 8 * chunk, token);
 #pragma unroll
-    for (int32_t first = 0; first < width; first += PIECE) {
+    for (int32_t first = 0; first < n; first += PIECE) {
 #pragma unroll
-        for (int32_t eight = 0; eight < chunks; eight += 2) {
+        for (int32_t eight = 0; eight < CHUNKS; eight += 2) {
             uint32_t r[4];
 #pragma unroll
             for (int32_t i = 0; i < 2; i++) {
                 const float *s = sums + (first + (eight + i) * 8) / 2;
-                const float2 w = *(const float2 *)(factors + begin + first + (eight + i) * 8 +
-                                                   threadIdx.x % 4 * 2);
+                const float2 w =
+                    *(const float2 *)(factors + first + (eight + i) * 8 + threadIdx.x % 4 * 2);
                 r[2 * i] = gpu_bf16x2_from_f32x2(s[0] * (x[0] * w.x), s[1] * (x[0] * w.y));
                 r[2 * i + 1] = gpu_bf16x2_from_f32x2(s[2] * (x[1] * w.x), s[3] * (x[1] * w.y));
             }
@@ -202,102 +196,25 @@ DEVICE void wide_end(const mmla_project_wide_params *p,
         __syncwarp();
         uint16_t *at = z + first;
 #pragma unroll
-        for (int32_t i = 0; i < WARP_TOKENS / every; i++, at += stride) {
+        for (int32_t i = 0; i < WARP_TOKENS / EVERY; i++, at += stride) {
             const uint4 results = gpu_smem_load16(
-                piece + (uint32_t)mmla_project_wg_result_off(lane / chunks + i * every, chunk));
-            const int32_t row = begin + first + 8 * chunk;
-            if (row < tile.n_rows && token + i * every < tile.n_tokens) {
-                project_wide_eight_store(&p->p, at, state + row, state[n + token + i * every],
+                piece + (uint32_t)mmla_project_wg_result_off(lane / CHUNKS + i * EVERY, chunk));
+            const int32_t row = first + 8 * chunk;
+            if (row < tile.n_rows && token + i * EVERY < tile.n_tokens) {
+                project_wide_eight_store(&p->p, at, state + row, state[n + token + i * EVERY],
                                          some_odd, results);
             }
         }
         __syncwarp();
     }
     if (some_odd) {
-        odd_store(p, &tile, state, begin, begin + width, n);
+        odd_store(p, &tile, state, n);
     }
-}
-
-/* The same place in CTA `split` of those that share the thread's tile. */
-DEVICE uint32_t split_address(const mmla_project_wide_params *p, uint32_t at, int32_t split) {
-    return gpu_cluster_address(at, (uint32_t)(split * p->sharers + part_get(p)));
-}
-
-/* Where a thread leaves the first four of its sums of a part of K, of the rows of one CTA; four more are as much further
- * on as all threads' take. */
-enum { FOURS_APART = MATH_THREADS * 16 };
-DEVICE uint32_t part_place(const wide_smem *smem, int32_t split, const int32_t sums) {
-    return smem->stages + (uint32_t)(split * (sums / 4) * FOURS_APART + threadIdx.x * 16);
-}
-
-/* Sums of the CTA's part of K to the CTAs that have their rows, where stages were. A barrier of the cluster must follow. */
-DEVICE void sums_send(const mmla_project_wide_params *p,
-                      const wide_smem *smem,
-                      const float *sums,
-                      const int32_t splits,
-                      const int32_t n) {
-    const int32_t share = n / 2 / splits; /* sums of a thread for one CTA */
-    gpu_barrier_wait(smem->parts_free, 0);
-#pragma unroll
-    for (int32_t to = 0; to < splits; to++) {
-        const uint32_t at = split_address(p, part_place(smem, split_get(p, n), share), to);
-#pragma unroll
-        for (int32_t i = 0; i < share; i += 4) {
-            const float *s = sums + to * share + i;
-            gpu_cluster_store4(at + (uint32_t)(i / 4 * FOURS_APART),
-                               make_float4(s[0], s[1], s[2], s[3]));
-        }
-    }
-}
-
-DEVICE void sums_leave(const mmla_project_wide_params *p,
-                       const wide_smem *smem,
-                       const float *sums,
-                       const int32_t n) {
-    if (p->splits == 2) {
-        sums_send(p, smem, sums, 2, n);
-    } else {
-        sums_send(p, smem, sums, MMLA_PROJECT_WIDE_SPLITS_MAX, n);
-    }
-}
-
-/* The sums of all parts of K, of the CTA's rows, added in order, times factors, to z. After that barrier. */
-DEVICE void parts_join(const mmla_project_wide_params *p,
-                       const wide_smem *smem,
-                       const int32_t splits,
-                       const int32_t n) {
-    const int32_t share = n / 2 / splits;
-    float sums[N_MAX / 2 / 2];
-#pragma unroll
-    for (int32_t i = 0; i < share; i += 4) {
-#pragma unroll
-        for (int32_t from = 0; from < splits; from++) {
-            const uint4 four =
-                gpu_smem_load16(part_place(smem, from, share) + (uint32_t)(i / 4 * FOURS_APART));
-            const uint32_t words[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-            for (int32_t k = 0; k < 4; k++) {
-                const float x = __uint_as_float(words[k]);
-                sums[i + k] = from == 0 ? x : sums[i + k] + x;
-            }
-        }
-    }
-    wide_end(p, smem, gpu_cluster_number(), 0, sums, split_get(p, n) * (n / splits), n / splits, n);
 }
 
 /* Number of the cluster's tile `turn`. */
 DEVICE uint32_t turn_tile(int32_t turn) {
     return gpu_cluster_number() + (uint32_t)turn * gpu_n_clusters();
-}
-
-/* Of the last tile's last round: all warps of the CTAs that share K tell each other that they have read the first
- * stages, to which nothing comes any more. */
-DEVICE void
-parts_release(const mmla_project_wide_params *p, const wide_smem *smem, const int32_t n) {
-    const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
-    if (lane < splits_get(p, n)) {
-        gpu_cluster_arrive(split_address(p, smem->parts_free, lane));
-    }
 }
 
 /* What a multiplying thread keeps from step to step. */
@@ -306,21 +223,9 @@ typedef struct math_state {
     token_scales scales;
     uint32_t empty;  /* barriers of stages in CTA `lane` of those that share them */
     uint32_t parity; /* of full stages */
-    int32_t turn, round, n_rounds;
+    int32_t turn, round;
     project_wg_step a[2];
 } math_state;
-
-/* Scales for a step: of round `round` of a tile, whose number is turn_tile(turn). */
-DEVICE void scales_take(const mmla_project_wide_params *p,
-                        const wide_smem *smem,
-                        token_scales *s,
-                        int32_t turn,
-                        int32_t round,
-                        const int32_t step,
-                        const int32_t n) {
-    scales_load(smem, s, turn % TABLES, split_get(p, n) * (n_steps_get(p, n) / STEPS) + round,
-                step);
-}
 
 /* Asks for the first lines, and makes the scales of the first tile's tokens: nobody else would be faster. */
 DEVICE void math_begin(const mmla_project_wide_params *p,
@@ -331,10 +236,8 @@ DEVICE void math_begin(const mmla_project_wide_params *p,
     const int32_t lane = threadIdx.x % MMLA_PROJECT_WARP;
     const mmla_project_tile tile = tile_get(p, turn_tile(0), n);
     token_share shares[WARP_TOKENS / AT_ONCE];
-    m->empty = gpu_cluster_address(smem->empty,
-                                   (uint32_t)(split_get(p, n) * p->sharers + lane % p->sharers));
+    m->empty = gpu_cluster_address(smem->empty, (uint32_t)(lane % p->sharers));
     m->parity = 0;
-    m->n_rounds = n_steps_get(p, n) / STEPS;
     lines_begin(p, &m->from, &tile, n);
     gpu_begin(false);
 #pragma unroll
@@ -354,7 +257,7 @@ DEVICE void math_begin(const mmla_project_wide_params *p,
         }
     }
     line_wait(); /* and for what other lanes wrote */
-    scales_take(p, smem, &m->scales, 0, 0, 0, n);
+    scales_load(smem, &m->scales, 0, 0, 0);
     codes_convert(smem, &m->a[0], &m->scales, 0);
 }
 
@@ -366,14 +269,14 @@ DEVICE void next_convert(const mmla_project_wide_params *p,
                          const int32_t step,
                          const int32_t n) {
     const int32_t next = (step + 1) % STEPS;
-    const bool is_last = m->round == m->n_rounds - 1, is_of_next = next == 0 && is_last;
+    const bool is_last = m->round == ROUNDS - 1, is_of_next = next == 0 && is_last;
     if (is_of_next && turn_tile(m->turn + 1) < p->n_tiles) {
         gpu_barrier_wait(smem->table_full + (m->turn + 1) % TABLES * 8,
                          (uint32_t)((m->turn + 1) / TABLES % 2));
     }
     if (next % SCALE_STEPS == 0) {
         const int32_t round = is_of_next ? 0 : next == 0 ? m->round + 1 : m->round;
-        scales_take(p, smem, &m->scales, m->turn + is_of_next, round, next, n);
+        scales_load(smem, &m->scales, (m->turn + is_of_next) % TABLES, round, next);
     }
     if (next % LINE_STEPS == 0) {
         line_wait();
@@ -405,14 +308,10 @@ DEVICE void step_multiply(const mmla_project_wide_params *p,
     if (step > 0) {
         stage_release(m->empty, p->sharers, (step - 1) % stages_of(n));
     }
-    if (step == PART_STAGES && m->round == m->n_rounds - 1 && splits_get(p, n) > 1) {
-        parts_release(p, smem, n);
-    }
     next_convert(p, smem, m, step, n);
 }
 
-/* Products of the CTA's part of K, from the first tile to the last. With several parts there is one tile, whose sums
- * are left with the CTAs that add them. */
+/* Products and results, from the first tile to the last. */
 DEVICE void
 wide_multiply(const mmla_project_wide_params *p, const wide_smem *smem, const int32_t n) {
     math_state m;
@@ -421,7 +320,7 @@ wide_multiply(const mmla_project_wide_params *p, const wide_smem *smem, const in
     for (m.turn = 0; turn_tile(m.turn) < p->n_tiles; m.turn++) {
         float sums[N_MAX / 2];
 #pragma unroll 1
-        for (m.round = 0; m.n_rounds > m.round; m.round++) {
+        for (m.round = 0; ROUNDS > m.round; m.round++) {
 #pragma unroll
             for (int32_t step = 0; step < STEPS; step++) {
                 step_multiply(p, smem, &m, sums, step, n);
@@ -434,26 +333,10 @@ wide_multiply(const mmla_project_wide_params *p, const wide_smem *smem, const in
         if (m.turn == 0) {
             gpu_barrier_wait(smem->table_full, 0); /* what is known of weight */
         }
-        if (splits_get(p, n) > 1) {
-            sums_leave(p, smem, sums, n);
-            break;
-        }
-        wide_end(p, smem, turn_tile(m.turn), m.turn % TABLES, sums, 0, n, n);
+        wide_end(p, smem, turn_tile(m.turn), m.turn % TABLES, sums, n);
         gpu_barrier_arrive(smem->table_empty + m.turn % TABLES * 8);
     }
     gpu_cp_async_wait_all();
-}
-
-/* Adds what the parts of K have left, where there is more than one. */
-DEVICE void wide_join(const mmla_project_wide_params *p, const wide_smem *smem, const int32_t n) {
-    if (splits_get(p, n) == 1) {
-        return;
-    }
-    if (p->splits == 2) {
-        parts_join(p, smem, 2, n);
-    } else {
-        parts_join(p, smem, MMLA_PROJECT_WIDE_SPLITS_MAX, n);
-    }
 }
 
 #endif
