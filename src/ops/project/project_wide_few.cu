@@ -34,7 +34,7 @@
  * BARRIERS   full[stage]      bytes of a step's weight
  *            empty[stage]     warps of all that read the stage -> the CTA that asks for its next step
  *            bar 1            math warps: stages are read, sums are left; sums of all parts are there, in a CTA on its own
- *            cluster          barriers exist; with splits: both CTAs have read their stages; sums of all parts are there
+ *            cluster          barriers exist; both CTAs have read their stages; with splits: sums of all parts are there
  *
  * ORDER      launched early (gpu/order.cuh); nothing but addresses comes before the launch before has ended
  *
@@ -57,9 +57,9 @@ DEVICE void few_end(const mmla_project_few_params *p,
                     const few_place *at,
                     const float *sums,
                     const few_shape k) {
-    const bool has_splits = p->splits_log2 != 0;
+    const bool has_splits = p->splits_log2 != 0, has_sharers = p->sharers_log2 != 0;
     float own[ROWS_MAX / 4];
-    if (has_splits) {
+    if (has_splits || has_sharers) {
         gpu_cluster_sync_begin_read(); /* the stages */
     }
     const bool some_row_odd = gpu_warps_sync_any(
@@ -68,18 +68,21 @@ DEVICE void few_end(const mmla_project_few_params *p,
         sums_join(smem, at, sums, own, some_row_odd || words_mark_get(smem, at, k) != 0, k);
     if (!has_splits && !some_odd && p->p.z_in_pairs) {
         pairs_store(p, smem, tile, at, own, k);
-        return;
+    } else {
+        if (has_splits) {
+            gpu_cluster_sync_end();
+        }
+        sums_send(p, smem, at, own, k);
+        if (has_splits) {
+            gpu_cluster_sync();
+        } else { /* 0.3 us less than a cluster's barrier */
+            gpu_warps_sync(BAR_MATH, MATH_THREADS);
+        }
+        few_store(p, smem, tile, some_row_odd, k);
     }
-    if (has_splits) {
-        gpu_cluster_sync_end();
+    if (has_sharers && !has_splits) {
+        gpu_cluster_sync_end(); /* what this CTA has asked for has come to the other, too */
     }
-    sums_send(p, smem, at, own, k);
-    if (has_splits) {
-        gpu_cluster_sync();
-    } else { /* 0.3 us less than a cluster's barrier */
-        gpu_warps_sync(BAR_MATH, MATH_THREADS);
-    }
-    few_store(p, smem, tile, some_row_odd, k);
 }
 
 DEVICE void few_run(const mmla_project_few_params *p, const few_smem *smem, const few_shape k) {

@@ -5,8 +5,8 @@
  *            asks for a step and all get it, so it waits until all have read what was there; each says to its own
  *            barrier how many bytes come. They take turns by slots and parts.
  *
- * LIMITS     A CTA may end when it has multiplied: arrivals and copies that come to it are of steps that it has not yet
- *            multiplied.
+ * LIMITS     No CTA ends before all that share weight with it have multiplied: until then copies that it has asked for
+ *            may be on their way.
  */
 #ifndef MMLA_OPS_PROJECT_WIDE_FEW_FEED_CUH
 #define MMLA_OPS_PROJECT_WIDE_FEW_FEED_CUH

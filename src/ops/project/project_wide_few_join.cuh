@@ -135,7 +135,12 @@ DEVICE few_chunk chunk_load(const mmla_project_few_params *p,
                             int32_t row,
                             const few_shape k) {
     uint32_t from = smem->sums + (uint32_t)(place * sum_bytes_of(k));
-    few_chunk c = {{0}, 0};
+    few_chunk c;
+    c.mark = 0;
+#pragma unroll
+    for (int32_t i = 0; i < CHUNK; i++) {
+        c.sum[i] = -0.0f; /* which leaves a sum as it is, -0 too, as pairs_store does */
+    }
 #pragma unroll 1
     for (int32_t split = 0; split >> p->splits_log2 == 0; split++) {
         const uint4 a = gpu_smem_load16(from + (uint32_t)row * 4);

@@ -263,11 +263,10 @@ DEVICE uint32_t phase_get(const few_loop *l, int32_t step, const few_shape k) {
     return (uint32_t)(l->first + step) / (uint32_t)ahead_of(k);
 }
 
-/* Codes of the turn's step `step`, or the next one's first, to operands, and asks for others in their place. */
-DEVICE void step_convert(few_loop *l, const int32_t step, const few_shape k) {
-    const int32_t side = step % LINE_STEPS;
+/* Codes of the turn's step `step`, or the next one's first, and asks for others in their place. */
+DEVICE void codes_take(few_loop *l, uint4 codes[HALVES], const int32_t step, const few_shape k) {
 #pragma unroll
-    for (int32_t half = 0; half < HALVES && side == 0; half++) {
+    for (int32_t half = 0; half < HALVES && step % LINE_STEPS == 0; half++) {
         const int32_t eight = 8 * MMLA_PROJECT_FEW_PITCH(k.tokens) / (int32_t)sizeof(uint32_t);
         l->scales[half] = l->exponents[half * eight + step / LINE_STEPS] >>
                           8 * (mmla_project_wg_unit(threadIdx.x) / 2);
@@ -275,19 +274,25 @@ DEVICE void step_convert(few_loop *l, const int32_t step, const few_shape k) {
     gpu_cp_async_wait(CODE_STEPS - 1);
 #pragma unroll
     for (int32_t half = 0; half < HALVES; half++) {
-        project_wg_half_convert(&l->a, gpu_smem_load16(codes_place(&l->codes, step, half)),
-                                l->scales[half] >> 16 * side & 0xFFu, half);
+        codes[half] = gpu_smem_load16(codes_place(&l->codes, step, half));
     }
     codes_ask(&l->codes, step + CODE_STEPS, l->first + step + CODE_STEPS < l->n_steps);
 }
 
-/* Products of the turn's step `step`. */
-DEVICE void step_multiply(few_loop *l, float *sums, const int32_t step, const few_shape k) {
+/* Products of the turn's step `step`, whose codes are taken; under them the next one's are. */
+DEVICE void step_multiply(
+    few_loop *l, uint4 codes[HALVES], float *sums, const int32_t step, const few_shape k) {
     const int32_t ahead = ahead_of(k), slot = step % ahead;
+#pragma unroll
+    for (int32_t half = 0; half < HALVES; half++) {
+        project_wg_half_convert(&l->a, codes[half],
+                                l->scales[half] >> 16 * (step % LINE_STEPS) & 0xFFu, half);
+    }
     gpu_barrier_wait(l->full + slot * parts_of(k) * 8, phase_get(l, step, k) & 1);
     project_wg_step_multiply(
         sums, &l->a, gpu_wgmma_tile(l->stages + (uint32_t)(slot * parts_of(k) * stage_bytes_of(k))),
         step == 0 && l->first == 0, k.rows);
+    codes_take(l, codes, step + 1, k);
     gpu_wgmma_wait_all(); /* who reads the registers, and the stage */
     gpu_cluster_arrive_if(l->empty[slot % 2] + slot * parts_of(k) * 8,
                           l->is_first_lane && l->first + step + ahead < l->n_steps);
@@ -295,13 +300,13 @@ DEVICE void step_multiply(few_loop *l, float *sums, const int32_t step, const fe
 
 /* Sums of the warpgroup's part of K. */
 DEVICE void few_multiply(few_loop *l, float *sums, const few_shape k) {
-    step_convert(l, 0, k);
+    uint4 codes[HALVES];
+    codes_take(l, codes, 0, k);
 #pragma unroll 1
     for (; l->first < l->n_steps; l->first += CODE_STEPS) {
 #pragma unroll
         for (int32_t step = 0; step < CODE_STEPS; step++) {
-            step_multiply(l, sums, step, k);
-            step_convert(l, step + 1, k);
+            step_multiply(l, codes, sums, step, k);
         }
         l->codes.from += CODE_STEPS * MMLA_PROJECT_STEP;
         l->exponents += CODE_STEPS / LINE_STEPS;

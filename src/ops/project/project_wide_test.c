@@ -177,6 +177,31 @@ static void wide_odd_rows_and_tokens_match_exact_sums(void **state) {
     }
 }
 
+/* Sums of nothing but -0, by whichever way they come to z: an odd token changes that of its tile. */
+static void wide_negative_zeros_do_not_hang_on_other_tokens(void **state) {
+    (void)state;
+    if (wide_name() == NULL) {
+        skip();
+    }
+    for (int i = 0; i < N_SHAPES; i++) {
+        project_fixture f = fixture_of(&shapes[i], i);
+        test_buffer before = test_buffer_create(f.z.bytes, 2);
+        const size_t token = (size_t)f.desc.n_groups * MMLA_PROJECT_DIM;
+        project_fixture_fill(&f, seed + (uint64_t)i, 112, 120, 110, 122);
+        memset((uint8_t *)f.x.data + token, 0x80, f.x.bytes - token);
+        project_fixture_run(&f, wide_name());
+        memcpy(before.data, f.z.data, f.z.bytes);
+        *project_x_scale_at(&f, 0, 0, 0) = 150;
+        project_fixture_run(&f, wide_name());
+        assert_memory_not_equal(f.z.data, before.data, f.z.bytes);
+        const size_t row = (size_t)(f.desc.n_groups * f.rank);
+        assert_memory_equal((const uint16_t *)f.z.data + row, (const uint16_t *)before.data + row,
+                            (size_t)(f.args.n_tokens - 1) * row * sizeof(uint16_t));
+        test_buffer_destroy(&before);
+        project_fixture_destroy(&f);
+    }
+}
+
 /* Of all scale bytes there are, where nearly every row and token is odd. */
 static void wide_all_scale_bytes_match_exact_sums(void **state) {
     (void)state;
@@ -254,6 +279,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(wide_usual_scales_match_exact_sums),
         cmocka_unit_test(wide_scales_at_the_ends_of_fp16_match_exact_sums),
         cmocka_unit_test(wide_odd_rows_and_tokens_match_exact_sums),
+        cmocka_unit_test(wide_negative_zeros_do_not_hang_on_other_tokens),
         cmocka_unit_test(wide_all_scale_bytes_match_exact_sums),
         cmocka_unit_test(wide_sums_of_one_sign_match_exact_sums),
         cmocka_unit_test(wide_nan_reaches_its_own_results_and_no_other),
