@@ -26,11 +26,6 @@ GPU_DEVICE void gpu_warps_sync(const int32_t i, const int32_t n) {
     asm volatile("bar.sync %0, %1;" ::"r"(i), "r"(n) : "memory");
 }
 
-/* An arrival there by warps that do not wait. */
-GPU_DEVICE void gpu_warps_arrive(const int32_t i, const int32_t n) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(i), "r"(n) : "memory");
-}
-
 /* The same, and whether any of them asked. */
 GPU_DEVICE bool gpu_warps_sync_any(const int32_t i, const int32_t n, bool asks) {
     int32_t any;
@@ -154,16 +149,6 @@ GPU_DEVICE void gpu_bulk_load_shared(
 #endif
 }
 
-/* The same to the own shared memory. */
-GPU_DEVICE void gpu_bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
-#endif
-}
-
 /* Without a time to sleep: who may sleep is back 50 cycles later (src/ops/project/README.md). */
 GPU_DEVICE void gpu_barrier_wait(uint32_t barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
@@ -190,14 +175,6 @@ GPU_DEVICE float4 gpu_cluster_load4(uint32_t address) {
 }
 
 /* A store to it, which others see after a barrier of the cluster. */
-GPU_DEVICE void gpu_cluster_store4(uint32_t address, float4 x) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x),
-                 "f"(x.y), "f"(x.z), "f"(x.w)
-                 : "memory");
-#endif
-}
-
 GPU_DEVICE void gpu_cluster_store2(uint32_t address, float2 x) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x.x), "f"(x.y)
